@@ -592,6 +592,7 @@ def test_fedmultiboost_converges_with_one_domain(rng):
     assert trace.gap[-1] < 0.2 * trace.gap[0]
 
 
+@pytest.mark.slow
 def test_fedmultiboost_passes_its_best_round(rng):
     """Kinks again: steps of fixed size for the worst domain hurt the others, and alpha grows like sqrt(T)."""
     problem = federated(rng)
