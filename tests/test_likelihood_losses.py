@@ -7,7 +7,7 @@ import math
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fedconvex import Federation, Problem
@@ -91,6 +91,7 @@ def test_dual_steps_are_optimal(loss, z, from_score, q, y):
 def test_self_concordance(loss, z, y):
     """|l'''| <= l'': the logarithm of l'' changes by at most the change of the score."""
     y = allowed(loss, y)
+    assume(not 0.0 < y < 1e-290)  # whose curvature is subnormal, with few digits
     for h in (1e-3, 0.3, 2.0):
         up = math.log(loss.curvature(z + h, y) / loss.curvature(z, y))
         assert abs(up) <= h * (1.0 + 1e-9) + 1e-12

@@ -201,7 +201,7 @@ def _judged(limits: Limits, low: float, high: float, off: float) -> tuple[Outcom
     least, most = limits.least, limits.most
     if math.isnan(low) or math.isnan(high):
         return Outcome.INCONCLUSIVE, ", which is not a number: it overflows"
-    if math.isinf(low) and abs(limits.value) > HUGE:
+    if math.isinf(low) and HUGE < abs(limits.value) < math.inf:
         return Outcome.INCONCLUSIVE, ", which overflows, and the bound nearly does"
     off = max(off, TINIEST) if math.isfinite(low) and math.isfinite(high) else 0.0  # a run that diverged
     if high + off < limits.floor:
