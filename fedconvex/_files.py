@@ -59,6 +59,16 @@ def _arrays_in(x: Any, name: str = "") -> Iterator[tuple[str, np.ndarray]]:
         yield from _arrays_in(part, f"{name}/{key}")
 
 
+def digest_of(arrays: Mapping[str, np.ndarray], more: bytes = b"") -> bytes:
+    """Return a digest of arrays and their names, and of what else a file says."""
+    h = hashlib.blake2b(more, digest_size=16)
+    for name in sorted(arrays):
+        a = np.ascontiguousarray(arrays[name])
+        h.update(f"{name} {a.shape} {a.dtype.str};".encode())
+        h.update(a.tobytes())
+    return h.digest()
+
+
 def owner_only(path: str, flags: int) -> int:
     """Open a file that, if it is made, nobody else may read: an ``opener`` of `open`."""
     return os.open(path, flags, 0o600)

@@ -17,7 +17,7 @@ import numpy as np
 import fedconvex
 from fedconvex._archives import arrays_in, json_of
 from fedconvex._check import bad, wrong_type
-from fedconvex._files import identity, npz, owner_only, regular_or_new
+from fedconvex._files import digest_of, identity, npz, owner_only, regular_or_new
 from fedconvex.driver.cycles import leaves
 from fedconvex.driver.recording import Recorder
 from fedconvex.driver.rounds import Engine
@@ -316,9 +316,5 @@ def _in_use(file: Path, host: str | None, pid: int) -> bool:
 
 def _digest(arrays: dict[str, np.ndarray], t: int, floats: list[int]) -> str:
     """Return the fingerprint of everything that is stored."""
-    h = hashlib.blake2b(json.dumps([t, floats]).encode(), digest_size=16)
-    for name in sorted(set(arrays) - {"description"}):
-        a = np.ascontiguousarray(arrays[name])
-        h.update(f"{name} {a.shape} {a.dtype.str};".encode())
-        h.update(a.tobytes())
-    return h.hexdigest()
+    told = {name: a for name, a in arrays.items() if name != "description"}
+    return digest_of(told, json.dumps([t, floats]).encode()).hex()

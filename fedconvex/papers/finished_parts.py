@@ -9,7 +9,6 @@ state of the package's source; those of another are thrown away.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import re
 import shutil
@@ -23,7 +22,7 @@ import numpy as np
 
 from fedconvex._archives import arrays_in, json_in, json_of
 from fedconvex._check import bad, wrong_type
-from fedconvex._files import package_digest, write_file
+from fedconvex._files import npz, package_digest, write_file
 
 T = TypeVar("T")
 
@@ -119,10 +118,7 @@ def kept(part: str, make: Callable[[], T], records: Sequence[type] = ()) -> T:
     tree = json.dumps(_encoded(made, arrays, kinds))
     if not (folder / _IDENTITY).is_file():
         write_file(folder / _IDENTITY, identity.encode())
-    body = io.BytesIO()
-    stored: dict[str, Any] = {f"a{i}": a for i, a in enumerate(arrays)}
-    np.savez(body, tree=np.array(tree), **stored)
-    write_file(file, body.getvalue())
+    write_file(file, npz({"tree": np.array(tree)} | {f"a{i}": a for i, a in enumerate(arrays)}))
     return made
 
 

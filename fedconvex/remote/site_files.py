@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 
 from fedconvex._archives import arrays_in
 from fedconvex._check import bad
-from fedconvex._files import check_regular_file, npz, write_private
+from fedconvex._files import check_regular_file, digest_of, npz, write_private
 from fedconvex.driver.cycles import leaves
 
 
@@ -72,9 +71,4 @@ def parted(arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dic
 
 def _digest(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return the fingerprint of arrays and their names."""
-    h = hashlib.blake2b(digest_size=16)
-    for name in sorted(arrays):
-        a = np.ascontiguousarray(arrays[name])
-        h.update(f"{name} {a.shape} {a.dtype.str};".encode())
-        h.update(a.tobytes())
-    return np.frombuffer(h.digest(), dtype=np.uint8)
+    return np.frombuffer(digest_of(arrays), dtype=np.uint8)
