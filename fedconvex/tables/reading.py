@@ -11,7 +11,6 @@ from fedconvex._files import existing
 from fedconvex.tables.columns import Columns
 from fedconvex.tables.csv_files import read_csv
 from fedconvex.tables.frame import Frame
-from fedconvex.tables.other_files import read_npz, read_parquet, read_svmlight
 from fedconvex.tables.planning import Wishes, planned
 
 __all__ = ["existing", "plan", "read_frame", "read_table", "suffix"]
@@ -86,6 +85,8 @@ def read_frame(
     given = [f"{name}={value!r}" for name, value in how.items() if value is not None]
     if given:
         raise bad(f"read_frame: {file.name}", "be given no way to read CSV (it is none)", ", ".join(given))
+    from fedconvex.tables.other_files import read_npz, read_parquet, read_svmlight
+
     return {".parquet": read_parquet, ".npz": read_npz, ".svm": read_svmlight}[kind](file.name, file)  # type: ignore
 
 
