@@ -221,8 +221,11 @@ class SitesLikelihood:
         v = np.linalg.eigh(J)[1][:, 0]  # of standardised columns
         where = [j for j in np.argsort(-np.abs(v)) if abs(v[j]) > 0.05 * np.abs(v).max() and names[j] != INTERCEPT]
         what = f"the likelihood seems to rise for ever along {', '.join(names[j] for j in where[:6]) or INTERCEPT}"
+        must = (
+            "be finite, and found from answers of five rows or more (else responses are separated, or rows too unequal)"
+        )
         cure = "leave out what separates the responses, or merge levels with few rows, at all sites"
-        return bad("analyse over sites: the estimate", "be finite (the responses are separated)", what, cure)
+        return bad("analyse over sites: the estimate", must, what, cure)
 
 
 @dataclass

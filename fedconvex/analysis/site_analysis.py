@@ -88,7 +88,7 @@ def _analysed(
 ) -> Analysis:
     """Return the analysis of the sites of a roster, and who was left out."""
     server = SiteEngine(plan.method, roster, transport, np.uint64(0), _MODELS).server
-    notes = (("Left out", f"{', '.join(lost)}: no answer"),) if lost else ()
+    notes = (("Left out", f"{', '.join(lost)}: no answer, or a refusal"),) if lost else ()
     rows = SitesModel(Asking(server), plan.family, plan.names, plan.terms, plan.event, plan.units, notes=notes)
     return analysed(rows, plan.site_intercepts, robust, level, intervals)
 

@@ -268,7 +268,7 @@ def test_those_that_answer_are_analysed_where_it_is_allowed(when, rng):
     there = found(require=2)
     here = pooled("logistic", {c: v[table["site"] != "y"] for c, v in table.items()})
     assert np.abs((there.estimates - here.estimates) / here.standard_errors).max() < 1e-10
-    assert there.summary().startswith("Left out   y: no answer")
+    assert there.summary().startswith("Left out   y: no answer, or a refusal")
     with pytest.raises(ValueError, match="require"):
         found(require=4)
 
@@ -320,3 +320,11 @@ def test_what_no_rows_can_give_names_the_site(what, lie, rng, monkeypatch):
     monkeypatch.setitem(site_answers._ANSWERS, what, told)
     with pytest.raises(ConnectionError, match="site y answers what cannot be"):
         federated(plan, table, robust="HC3")
+
+
+def test_separated_responses_are_named_without_rows(rng):
+    """The certificate fails, and the flat direction names the level; too unequal rows are said to be possible."""
+    table = hospitals("logistic", rng)
+    table["y"] = np.where(table["ward"] == "c", 1, table["y"])
+    with pytest.raises(ValueError, match=r"responses are separated, or rows too unequal.*for ever along ward=c"):
+        federated(planned("logistic"), table)
