@@ -111,6 +111,8 @@ def _checked(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
     for entry, end, start in zip(found, ends, starts[1:], strict=True):
         if end > start or entry.header_offset < 0 or min(entry.file_size, entry.compress_size) < 0:
             raise Unsafe(f"entries that overlap, at {entry.filename[:40]!r}")
+        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # all that NumPy writes
+            raise Unsafe(f"{entry.filename[:40]!r} compressed in an unknown way")
         if entry.compress_type == zipfile.ZIP_STORED and entry.file_size != entry.compress_size:
             raise Unsafe(f"{entry.filename[:40]!r} stored in {entry.compress_size} bytes, of {entry.file_size}")
     return {e.filename.removesuffix(".npy"): e for e in archive.infolist()}

@@ -54,6 +54,17 @@ def deflated(names):
     return archive(empty | {names[0]: npy((10 * MILLION,), content=bytes(80 * MILLION))}, True)
 
 
+@pytest.mark.parametrize("kind", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_only_what_numpy_writes_is_unpacked(tmp_path, kind):
+    """Others' decoders raise errors of their own, which are none of a file's."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", kind) as z:
+        z.writestr("X.npy", npy((2,), content=bytes(16)))
+    (tmp_path / "a.npz").write_bytes(buffer.getvalue())
+    with pytest.raises(Unsafe, match="compressed in an unknown way"):
+        arrays_in(tmp_path / "a.npz", most=MILLION)
+
+
 def overlapping(names, times=1000):
     """So many entries that are one and the same place of 4 MB: their directory says where each begins."""
     body = archive({"x": npy((500_000,), content=bytes(4 * MILLION))})

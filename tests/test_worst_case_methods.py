@@ -314,7 +314,7 @@ def test_noise_of_several_values(chances):
     w = worst_case(fedavg(0.5, 1, 1, noisy=True), problems, "distance")
     exact = 0.81 * 4 + 0.25 * 0.36
     assert exact * (1 - 1e-6) <= w.lower <= exact * (1 + 1e-12)
-    assert exact <= w.upper <= exact * (1 + 1e-6)
+    assert exact <= w.upper <= exact * (1 + 2e-5)  # what solvers leave differs from version to version
     assert w.instance.simulate() == pytest.approx(w.lower, rel=1e-9)
     assert len(w.instance.outcomes) == len(chances)
     probability, values = zip(*((p, noise[0]) for p, _, noise in w.instance.outcomes), strict=True)

@@ -219,7 +219,8 @@ def cleared(frame: Frame, codes: Mapping[str, Sequence[str]]) -> Frame:
             continue
         known = Names(values)
         gone = known.places(frame.text(name).tolist()) >= 0
-        gap: Any = {"f": np.nan, "M": np.datetime64("NaT")}.get(cells[name].dtype.kind)
+        kind = cells[name].dtype
+        gap: Any = {"f": np.nan, "M": np.array("NaT", kind) if kind.kind == "M" else None}.get(kind.kind)
         cells[name] = np.where(gone, gap, cells[name])
         if name in written:
             written[name] = written[name].copy()
