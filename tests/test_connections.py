@@ -22,7 +22,8 @@ from campaigns.sites import Site, replayed
 from fedconvex import FedAvg, Federation, FedSGD, Logistic, Problem, run
 from fedconvex.methods import SCAFFOLD
 from fedconvex.remote import TLS, Exchange, Plain, Roster, SiteWarning, serve
-from fedconvex.remote.authenticated_lines import FAILED, HELLO, MESSAGE, Line
+from fedconvex.remote import Site as LimitedSite
+from fedconvex.remote.authenticated_lines import FAILED, HELLO, MESSAGE, Keys, Line, Oversized
 from fedconvex.remote.messages import ASK
 from fedconvex.remote.sockets import unpacked
 
@@ -705,3 +706,50 @@ def test_a_site_that_answers_nonsense_is_refused_and_named():
             pytest.raises(ConnectionError, match=r"of east, asked 2 times"),
         ):
             run(method, Roster.of(make, fed, patience=2), transport=exchange, rounds=2)
+
+
+def test_an_answer_of_more_bytes_than_the_method_sends_is_refused_in_words():
+    """And a request: neither is kept, and the connection serves on."""
+    fed, make = pair()
+    method = FedSGD(step_size=0.1)
+
+    class Long(LimitedSite):
+        def answer(self, message):
+            found = super().answer(message)
+            return found if found["header"][1] != ASK else found | {"more": np.zeros(10**6)}
+
+    with Exchange(HERE, KNOWN, sites=3, deadline=LONG) as exchange:
+        sites = [(Long if k == 1 else Site)(method, make, fed.subset([k])) for k in range(3)]
+        served = [Serving(site, exchange, k) for k, site in enumerate(sites)]
+        with (
+            pytest.warns(SiteWarning, match="site east"),
+            pytest.raises(
+                ConnectionError, match=r"east: answer refused: it has 8,00\d,\d{3} bytes, at most 1\d,\d{3} are"
+            ),
+        ):
+            run(method, Roster.of(make, fed, patience=2), transport=exchange, rounds=2)
+        answer = exchange(0, {0: {"w": np.zeros(10**6)}})[0]
+        assert "site north: it has 8,000," in answer["why"].tobytes().decode()
+        assert b"no header" in exchange(0, {0: {"w": np.zeros(10)}})[0]["why"].tobytes()
+    assert [one.end() for one in served] == [None] * 3
+
+
+def test_a_frame_that_is_dropped_is_authenticated():
+    ends = socket.socketpair()
+    keys = b"a" * 32, b"b" * 32
+    left, right = Line(ends[0], Keys(*keys)), Line(ends[1], Keys(*keys[::-1]))
+    for size in (100, 0, 3 << 20):
+        writer = Thread(target=left.send, args=(MESSAGE, b"x" * size))
+        writer.start()
+        if size == 0:
+            assert right.receive(0) == (MESSAGE, b"")
+        else:
+            with pytest.raises(Oversized, match=f"it has {size:,} bytes, at most 99 are kept"):
+                right.receive(4 << 20, kept=99)
+        writer.join()
+    left.keys = Keys(b"c" * 32, b"b" * 32)
+    left.send(MESSAGE, b"x" * 100)
+    with pytest.raises(ConnectionError, match="authentication"):
+        right.receive(4 << 20, kept=99)
+    left.close()
+    right.close()

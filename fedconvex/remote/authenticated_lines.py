@@ -22,6 +22,10 @@ _HEAD = struct.Struct(">BQ")
 _ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}  # a peer that is gone is noticed in two minutes
 
 
+class Oversized(Exception):
+    """A frame longer than is kept; its content was read and dropped, and the connection lives."""
+
+
 class Keys(NamedTuple):
     """Keys of the frames that are sent, and of those that come."""
 
@@ -58,7 +62,10 @@ class Line:
             If the connection is dead, or the other end does not read.
         """
         head = _HEAD.pack(kind, len(content))
-        parts = [head, content] if self.keys is None else [head, content, self._mark(0, head, content)]
+        parts = [head, content]
+        if (mark := self._mark(0, head)) is not None:
+            mark.update(content)
+            parts.append(mark.digest())
         end = None if seconds is None else time.monotonic() + seconds
         for part in parts if len(content) > _CHUNK else [b"".join(parts)]:
             view = memoryview(part)
@@ -66,11 +73,13 @@ class Line:
                 self.end.settimeout(_left(end))
                 view = view[self.end.send(view) :]
 
-    def receive(self, most: int, seconds: float | None = None) -> tuple[int, bytes]:
+    def receive(self, most: int, seconds: float | None = None, kept: int | None = None) -> tuple[int, bytes]:
         """Return kind and content of the next frame, of at most so many bytes, within so many seconds.
 
         Raises
         ------
+        Oversized
+            If it has more bytes than are to be kept, default ``most``.
         EOFError
             If the other end is gone.
         OSError
@@ -81,9 +90,16 @@ class Line:
         kind, length = _HEAD.unpack(head)
         if length > most:
             raise ConnectionError(f"a frame of {length} bytes, at most {most} are read")
-        content = self.read(length, end)
-        if self.keys is not None and not hmac.compare_digest(self.read(32, end), self._mark(1, head, content)):
+        mark, content = self._mark(1, head), b""
+        dropped = kept is not None and length > kept
+        for at in range(0, length, _CHUNK if dropped else max(length, 1)):
+            content = self.read(min(length - at, _CHUNK) if dropped else length, end)
+            if mark is not None:
+                mark.update(content)
+        if mark is not None and not hmac.compare_digest(self.read(32, end), mark.digest()):
             raise ConnectionError("a frame whose authentication code does not fit")
+        if dropped:
+            raise Oversized(f"it has {length:,} bytes, at most {kept:,} are kept")
         return kind, content
 
     def read(self, length: int, end: float | None) -> bytes:
@@ -97,13 +113,13 @@ class Line:
             found += part
         return bytes(found)
 
-    def _mark(self, way: int, head: bytes, content: bytes) -> bytes:
-        """Return the HMAC of the next frame that is sent (0) or comes (1)."""
-        assert self.keys is not None
-        h = hmac.new(self.keys[way], struct.pack(">Q", self.counts[way]) + head, hashlib.sha256)
-        h.update(content)
+    def _mark(self, way: int, head: bytes) -> hmac.HMAC | None:
+        """Return the HMAC of the next frame that is sent (0) or comes (1), before its content; None without keys."""
+        if self.keys is None:
+            return None
+        mark = hmac.new(self.keys[way], struct.pack(">Q", self.counts[way]) + head, hashlib.sha256)
         self.counts[way] += 1
-        return h.digest()
+        return mark
 
     def cut(self) -> None:
         """End the connection while another thread may wait for it: that one is woken, and closes it."""

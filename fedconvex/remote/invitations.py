@@ -50,7 +50,8 @@ class Desk:
     Parameters
     ----------
     ask : callable
-        From (round, {client: arrays}) to {client: arrays}; who is missing did not answer.
+        From (round, {client: arrays}) to {client: arrays}; who is missing did not answer. One that is ``bounded`` is
+        told, third, how many bytes the answer of each client has at most.
     labels : array (K,)
     session : int
     invitation : dict of arrays
@@ -65,7 +66,7 @@ class Desk:
 
     def __init__(
         self,
-        ask: Callable[[int, dict[int, dict[str, np.ndarray]]], Mapping[int, Mapping[str, np.ndarray]]],
+        ask: Callable[..., Mapping[int, Mapping[str, np.ndarray]]],
         labels: np.ndarray,
         session: int,
         invitation: Mapping[str, np.ndarray],
@@ -205,7 +206,9 @@ class Desk:
     ) -> tuple[dict[int, dict[str, np.ndarray]], set[int]]:
         """Ask once: return usable answers, and who has to join first."""
         asked = {k: Request(kind, t, k, self.session, messages.fingerprint(a)) for k, a in requests.items()}
-        answers = self.ask(t, {k: {"header": asked[k].header(), **a} for k, a in requests.items()})
+        sent: Any = {k: {"header": asked[k].header(), **a} for k, a in requests.items()}
+        sizes = [{k: messages.largest(forms[k]) for k in requests}] if getattr(self.ask, "bounded", False) else []
+        answers = self.ask(t, sent, *sizes)
         if not isinstance(answers, Mapping):
             must = "return {client: arrays}"
             raise wrong_type("run: transport", must, type(answers).__name__)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, get_args, get_type_hints
 
@@ -23,6 +24,9 @@ PROTOCOL = 1
 JOIN, ASK, STATISTIC, MEASURE, REFUSE, UNKNOWN = range(6)  # kinds; UNKNOWN: the site has not joined this session
 ACK = "acknowledged"  # (2,) int64: the rounds whose memory the server has counted on last, and as of its checkpoint
 _LONGEST = 2000  # bytes of a text that are read
+LARGEST = 1 << 30  # bytes of a message whose arrays are not known beforehand
+_REFUSAL, _ENTRY = 1 << 14, 1 << 9  # bytes of a header with a reason, and of what names and describes an array
+_ANY = 1_000_000  # length of an axis that may have any
 _KINDS = {"f8", "i8", "u8", "b1", "u1"}  # types of arrays that may travel
 
 
@@ -158,10 +162,22 @@ def check_forms(arrays: Mapping[str, np.ndarray], forms: Mapping[str, Form]) -> 
             raise Refused(f"{name} has shape {a.shape}, {a.dtype}, not {form.shape}, {form.dtype}")
 
 
+def largest(forms: Mapping[str, Form]) -> int:
+    """Return how many bytes a message of such arrays has at most, or a refusal: npz files name each array twice."""
+    counts = {name: math.prod(_ANY if n == -1 else n for n in form.shape) for name, form in forms.items()}
+    arrays = sum(counts[name] * form.dtype.itemsize + 2 * len(name) + _ENTRY for name, form in forms.items())
+    return _REFUSAL + min(arrays, LARGEST - _REFUSAL)
+
+
+def refusal(why: str) -> dict[str, np.ndarray]:
+    """Return a message that refuses what could not be read."""
+    return {"header": Request(REFUSE, -1, -1, -1).header(), "why": text(why)}
+
+
 def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     """Whether a shape is that wanted, where -1 is any length up to a million."""
     pairs = zip(shape, wanted, strict=False)
-    return len(shape) == len(wanted) and all(n == m or (m == -1 and n <= 1_000_000) for n, m in pairs)
+    return len(shape) == len(wanted) and all(n == m or (m == -1 and n <= _ANY) for n, m in pairs)
 
 
 def not_finite(arrays: Mapping[str, np.ndarray], forms: Mapping[str, Form]) -> str:

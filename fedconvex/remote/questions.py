@@ -5,6 +5,7 @@ Compiled kernels check no length: a shorter array would be read beyond its end, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from fedconvex.kernels.domain_sums import domains_of
 from fedconvex.remote.kinds import Kind, kind_of
-from fedconvex.remote.messages import Refused, forms
+from fedconvex.remote.messages import LARGEST, Refused, forms
 from fedconvex.solvers.posteriors.gaussians import packed_size
 
 _FLOATS = np.dtype(np.float64)
@@ -140,6 +141,25 @@ def check_measured(method: Any, problem: Any, asked: Mapping[str, np.ndarray], R
     if (asked.get("alpha", np.zeros(0)) < 0.0).any():
         raise Refused("its weights of domains must not be negative")
     return max(sizes)
+
+
+def longest(method: Any, problem: Any, models: int) -> int:
+    """Return how many bytes a request has at most that asks about so many models: twice those of all its arrays.
+
+    Of a method that is not of this package the messages are not known.
+    """
+    if not type(method).__module__.startswith("fedconvex."):
+        return LARGEST
+    held = [kind._fields for kind in forms(method)] + [("w", *names) for names in _kind(problem).asked(method, problem)]
+    sizes = [sum(_size(name, method, problem) for name in {*names}) for names in held]
+    K = int(problem.federation.K)  # who takes part in sums, of each model, and the public keys of all
+    return min(16 * (models * (max(sizes) + K + 1) + 4 * K + 16), LARGEST)
+
+
+def _size(name: str, method: Any, problem: Any) -> int:
+    """Return how many numbers a field has at most in one trajectory."""
+    shapes = FIELDS[name].shapes(method, problem) if name in FIELDS else ()
+    return max((math.prod(shape) for shape in shapes), default=1)
 
 
 def check_statistic(problem: Any, k: int, name: str, a: np.ndarray) -> str:

@@ -22,12 +22,13 @@ from fedconvex.remote.ledger import TRIAL, Audit, Ledger, Limits, asked_about, q
 from fedconvex.remote.masks import CIRCLE, KEYS, Masks
 from fedconvex.remote.messages import ACK, ASK, JOIN, MEASURE, REFUSE, STATISTIC, UNKNOWN, Refused, Request, unsaid
 from fedconvex.remote.places import Clients, Placed
-from fedconvex.remote.questions import check_measured, check_message
+from fedconvex.remote.questions import check_measured, check_message, longest
 from fedconvex.remote.reports import report, statistic_of, weighted
 from fedconvex.remote.site_files import SiteFile
 
 _FRESH = -1  # the round of a memory that nothing has changed yet
 _CELLS = 1 << 26  # sites of a roster, times its sites or domains: what is made of an invitation stays below a gigabyte
+_INVITATION = 1 << 22  # bytes of an invitation: so many cells are 8,192 sites, a mebibyte of terms and one of domains
 _JOINING = {"number", "ids", "sizes", "masses", "key", "first", "trajectories", "terms", "domains"}
 
 
@@ -118,6 +119,11 @@ class Site:
             self._restore(stored)
 
     # ---------------------------------------------------------------- what is asked
+
+    def longest(self) -> int:
+        """Return how many bytes a request has at most: an invitation, or what the method asks in a round."""
+        asked = 0 if self.problem is None else longest(self.method, self.problem, self.R * self.paths)
+        return max(_INVITATION, asked)
 
     def answer(self, message: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the answer to a message, or a refusal that says why; nothing is raised for what a server sends.

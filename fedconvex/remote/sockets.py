@@ -19,10 +19,10 @@ import numpy as np
 from fedconvex._archives import arrays_in
 from fedconvex._check import bad, real, whole, wrong_type
 from fedconvex._files import npz
-from fedconvex.remote.authenticated_lines import ENDED, FAILED, MESSAGE, REPLACED, Line
+from fedconvex.remote.authenticated_lines import ENDED, FAILED, MESSAGE, REPLACED, Line, Oversized
 from fedconvex.remote.listener import Door, address_of
+from fedconvex.remote.messages import LARGEST, refusal
 
-_LARGEST = 1 << 30  # bytes of a message
 _HANDSHAKE = 10.0  # seconds that a site gives the server to prove who it is
 _BETWEEN = 0.5  # seconds between attempts to reach a server
 
@@ -43,27 +43,30 @@ class Member:
     def __init__(self, number: int, line: Line, events: SimpleQueue[Any], seconds: float) -> None:
         self.number, self.line, self.events, self.seconds = number, line, events, seconds
         self.asked: bytes | None = None  # what it owes an answer to
-        self.orders: SimpleQueue[tuple[int, bytes]] = SimpleQueue()
+        self.orders: SimpleQueue[tuple[int, bytes, int]] = SimpleQueue()
         self.thread = Thread(target=self._work, daemon=True)
         self.thread.start()
 
-    def ask(self, content: bytes) -> None:
-        """Send a request; the answer is an event."""
+    def ask(self, content: bytes, most: int) -> None:
+        """Send a request; the answer, of at most so many bytes, is an event."""
         self.asked = content
-        self.orders.put((MESSAGE, content))
+        self.orders.put((MESSAGE, content, most))
 
     def leave(self, kind: int, why: bytes = b"") -> None:
         """Tell the site, once it owes no answer, that there will be no more, and why."""
-        self.orders.put((kind, why))
+        self.orders.put((kind, why, 0))
 
     def _work(self) -> None:
         try:
             while True:
-                kind, content = self.orders.get()
+                kind, content, most = self.orders.get()
                 self.line.send(kind, content, self.seconds)
                 if kind != MESSAGE:
                     break
-                kind, answer = self.line.receive(_LARGEST)
+                try:
+                    kind, answer = self.line.receive(LARGEST, kept=most)
+                except Oversized as error:
+                    answer = npz(refusal(str(error)))
                 if kind != MESSAGE:
                     break
                 self.events.put((self, answer))
@@ -117,6 +120,8 @@ class Exchange:
     'CONVERGED'
     """
 
+    bounded = True  # it is told how long answers can be
+
     def __init__(self, address: Any, credentials: Any, sites: int, deadline: float = 10.0) -> None:
         where = address_of("Exchange.address", address)
         _credentials("Exchange.credentials", credentials)
@@ -124,6 +129,7 @@ class Exchange:
         self.deadline = real("Exchange.deadline", deadline, low=0.0, high=1e6, strict=True)
         self._members: dict[int, Member] = {}
         self._left: dict[int, Member] = {}  # whose place another connection took while they owed an answer
+        self._most: Mapping[int, int] = {}  # bytes of the answers to what is asked
         self._gone: set[int] = set()  # who was not there at the last deadline
         self._events: SimpleQueue[tuple[Member, bytes | None] | None] = SimpleQueue()
         self._lock, self._open = Lock(), True
@@ -145,11 +151,14 @@ class Exchange:
                 self._left[number] = before
         self._events.put(None)  # somebody is there
 
-    def __call__(self, t: int, requests: Mapping[int, dict[str, np.ndarray]]) -> dict[int, Any]:
-        """Send requests, and return what came back before the deadline.
+    def __call__(
+        self, t: int, requests: Mapping[int, dict[str, np.ndarray]], most: Mapping[int, int] | None = None
+    ) -> dict[int, Any]:
+        """Send requests, and return what came back before the deadline; an answer of more bytes than ``most`` refuses.
 
         Nobody waits for sites that missed the last deadline, unless only such sites are asked.
         """
+        self._most = most or {}
         end, answers = time.monotonic() + self.deadline, {}  # type: float, dict[int, Any]
         self._drain()
         missed = {k for k in requests if self._missed(k)}
@@ -175,7 +184,7 @@ class Exchange:
         if k not in contents:
             contents[k] = npz(requests[k])
         if member.asked is None:
-            member.ask(contents[k])
+            member.ask(contents[k], self._most.get(k, LARGEST))
         elif member.asked != contents[k]:
             return  # it owes an answer to something else; else it has been at it since an earlier deadline
         asked[k] = member
@@ -328,7 +337,12 @@ def _answered(site: Any, line: Line) -> str | None:
     """
     try:
         while True:
-            kind, content = line.receive(_LARGEST)
+            try:
+                kind, content = line.receive(LARGEST, kept=site.longest() if hasattr(site, "longest") else None)
+            except Oversized as error:
+                logging.getLogger("fedconvex").error("site %s: a request refused: %s", site.label, error)
+                line.send(MESSAGE, npz(refusal(f"site {site.label}: {error}")))
+                continue
             if kind == ENDED:
                 return None
             if kind in (FAILED, REPLACED):

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from test_contract import CONFIGURATIONS, FEDERATED, kinds, made
 
 from fedconvex import SCAFFOLD, FedAvg, Federation, FedProx, Logistic, Problem, Softmax, Squared, run
+from fedconvex._files import npz
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import participants
 from fedconvex.driver.cycles import leaves
@@ -42,6 +43,8 @@ from fedconvex.problems import (
 )
 from fedconvex.remote import Limits, Roster, in_process
 from fedconvex.remote import Site as LimitedSite
+from fedconvex.remote.messages import JOIN
+from fedconvex.remote.questions import longest
 from fedconvex.remote.site_engine import SiteEngine
 from fedconvex.traits import RENORMALISE, lost_reply
 
@@ -81,13 +84,38 @@ def shared(name: str, kind: str, sparse: bool) -> tuple[Federation, Any]:
     return whole.federation, lambda fed: GaussianPosteriorProblem(fed, whole.loss, **how)
 
 
+def bounded(sites: list[Any]) -> Any:
+    """Return a transport to sites of this process; no message is longer than its reader keeps of it.
+
+    Of the room for requests half is for what describes arrays.
+    """
+    plain = in_process(sites)
+
+    def ask(t: int, requests: Any, most: Any) -> Any:
+        for k, message in requests.items():
+            site, size = sites[k], sum(a.nbytes for name, a in message.items() if name != "header")
+            room = (
+                site.longest()
+                if message["header"][1] == JOIN
+                else longest(site.method, site.problem, site.R * site.paths) // 2
+            )
+            assert len(npz(message)) <= site.longest() and size <= room, (sorted(message), size, room)
+        answers = plain(t, requests)
+        for k, message in answers.items():
+            assert len(npz(message)) <= most[k], sorted(message)
+        return answers
+
+    ask.bounded = True  # type: ignore[attr-defined]
+    return ask
+
+
 def compare(method: Any, fed: Federation, make: Any, R: int) -> None:
     """Assert that sites end with the bits of one process, the same numbers sent, and a valid gap."""
     how: dict[str, Any] = {"rounds": 4, "tol": 0, "seed": 3, "trajectories": R}
     sites, roster = [Site(method, make, fed.subset([k])) for k in range(fed.K)], Roster.of(make, fed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        one, far = run(method, make(fed), **how), run(method, roster, transport=in_process(sites), **how)
+        one, far = run(method, make(fed), **how), run(method, roster, transport=bounded(sites), **how)
     for (name, a), (_, b) in zip(leaves(one.state), leaves(far.state), strict=True):
         np.testing.assert_array_equal(a, b, err_msg=name)
     assert roster.incidents == []
