@@ -58,6 +58,8 @@ CAMPAIGNS = {
     "compare-classes": Campaign("campaigns.joining:trial_classes", "intervals of `compare`, held together", 2),
     "compare-real": Campaign("campaigns.joining:trial_real", "intervals of `compare`, held together", 4),
     "coverage": Campaign("campaigns.coverage:trial_coverage", "intervals of `analyse` that hold the slope", 1),
+    "coverage-sizes": Campaign("campaigns.coverage:trial_sizes", "the same, where clients have few rows", 1),
+    "coverage-slopes": Campaign("campaigns.coverage:trial_slopes", "the same, where slopes differ", 1),
     "conform": Campaign(
         "test_conformance:correct_trial", "correct implementations that are read as something else", 12
     ),

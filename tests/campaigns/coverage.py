@@ -1,8 +1,7 @@
-"""How often intervals of `analyse` cover: Wald's and the likelihood's, with intercepts of clients that differ.
+"""How often intervals of `analyse` cover: with intercepts of clients that differ, and with slopes that differ.
 
-Ten clients of 30 to 300 rows, equal slopes, five standard deviations of their intercepts, three families and Cox's.
-A trial simulates one cell some times and counts: the share over a campaign is within two standard errors of 95 % where
-asymptotics can be asked for.
+Ten clients of 30 to 300 rows. A hundred simulations run side by side (`fedconvex.papers.inference`). In every trial
+some of the data sets are given to `analyse`, which must find the same estimates, standard errors and verdicts.
 """
 
 from __future__ import annotations
@@ -10,56 +9,86 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
-from fedconvex.analysis.cox import CoxLikelihood, cox
-from fedconvex.analysis.likelihood import LikelihoodProblem, certified_minimum
-from fedconvex.analysis.profile_ends import Level, ends
-from fedconvex.analysis.response_families import GAUSSIAN, LOGISTIC, POISSON
-from fedconvex.families.survival.survival_rows import SurvivalFederation, outcomes
-from fedconvex.federation import Federation
+from fedconvex.papers.inference.batched_fits import fit
+from fedconvex.papers.inference.interval_verdicts import (
+    by_analyse,
+    disagreement,
+    pooled_targets,
+    slope_intervals,
+    verdicts,
+)
+from fedconvex.papers.inference.simulated_sites import FAMILIES, SLOPES, Design, Drawn, drawn
 
-FAMILIES = ("gaussian", "logistic", "poisson", "cox")
 SPREADS = (0.0, 0.5, 1.0, 1.5, 2.0)
-SIMULATIONS = 20
-SLOPES = np.array([0.5, -0.3])
+TAUS = (0.0, 0.1, 0.2, 0.4)
+ROWS = (30, 60, 120, 240)  # of each site
+SIMULATIONS = 100
+AGREE = 1e-8  # standard errors
+FARTHEST = 6.0  # standard deviations of the share of intervals that hold the slope
 
 
-def simulated(rng: np.random.Generator, family: str, spread: float) -> Any:
-    """Return a likelihood of ten clients: features shifted between them, levels that differ, half of times censored."""
-    sizes = rng.integers(30, 301, 10)
-    who = np.repeat(np.arange(10), sizes)
-    X = rng.normal(size=(who.size, 2)) + 0.5 * rng.normal(size=(10, 2))[who]
-    z = X @ SLOPES + spread * rng.normal(size=10)[who]
-    if family == "cox":
-        time, censored = rng.exponential(np.exp(-z)), rng.exponential(np.exp(-z).mean(), who.size)
-        rows = outcomes(np.minimum(time, censored), time <= censored)
-        return CoxLikelihood(SurvivalFederation.from_arrays(X, rows, who), cox("efron"))
-    y = {
-        "gaussian": lambda: z + rng.normal(size=z.size),
-        "logistic": lambda: (rng.random(z.size) < 1.0 / (1.0 + np.exp(-z))).astype(float),
-        "poisson": lambda: rng.poisson(np.exp(z - 1.0)).astype(float),
-    }[family]()
-    kind = {"gaussian": GAUSSIAN, "logistic": LOGISTIC, "poisson": POISSON}[family]
-    return LikelihoodProblem(Federation.from_arrays(X, y, who), kind, site_intercepts=True)
+def held(rng: np.random.Generator, design: Design, checked: bool) -> dict[str, float]:
+    """Simulate equal slopes, and return how often both intervals hold the first; one data set goes to `analyse` too."""
+    sample = drawn(rng, design, SIMULATIONS)
+    found = verdicts(sample.batch, np.full(SIMULATIONS, SLOPES[0]))
+    if checked:
+        off = disagreement(sample, int(rng.integers(SIMULATIONS)), SLOPES[0], found)
+        assert off <= AGREE, f"{design}: {off:.2g} standard errors from analyse"
+    return {kind: float(inside.mean()) for kind, inside in found.held.items()}
 
 
-def covered(problem: Any) -> tuple[bool, bool]:
-    """Return whether Wald's and the likelihood's interval of the first slope hold it."""
-    found = certified_minimum(problem, np.zeros((1, problem.size)))
-    b, N, df = found.b[0], float(found.value[0]), problem.n - problem.parameters
-    gaussian = problem.family.name == "gaussian"
-    phi = 2.0 * N / df if gaussian else 1.0
-    reach = float((stats.t(df) if gaussian else stats.norm).isf(0.025))
-    drop = 0.5 * phi * reach**2
-    error = float(np.sqrt(phi * found.inverse[0, 0, 0]))
-    level = Level(N + drop, N + drop, N + drop, drop)
-    two = ends(problem, np.array([[1.0, 0.0], [-1.0, 0.0]]), b, N, level)
-    return abs(b[0] - SLOPES[0]) <= reach * error, bool(-two.outer[1] <= SLOPES[0] <= two.outer[0])
+def shares(rng: np.random.Generator, designs: dict[str, Design], checked: dict[str, bool]) -> dict[str, float]:
+    """Return coverage in every design, which over all of them must be near 95 %."""
+    out = {}
+    for name, design in designs.items():
+        out |= {f"{name} {kind}": share for kind, share in held(rng, design, checked[name]).items()}
+    for kind in ("wald", "profile"):
+        mean = np.mean([share for name, share in out.items() if name.endswith(kind)])
+        far = abs(mean - 0.95) / np.sqrt(0.95 * 0.05 / (SIMULATIONS * len(designs)))
+        assert far <= FARTHEST, f"{kind} intervals cover {mean:.3f}"
+    return out
 
 
-def trial_coverage(rng: np.random.Generator) -> dict[str, Any]:
-    """Simulate a cell some times."""
-    family, spread = str(rng.choice(FAMILIES)), float(rng.choice(SPREADS))
-    held = np.array([covered(simulated(rng, family, spread)) for _ in range(SIMULATIONS)])
-    return {"cell": f"{family} {spread:g}", "wald": float(held[:, 0].mean()), "profile": float(held[:, 1].mean())}
+def trial_coverage(rng: np.random.Generator) -> dict[str, float]:
+    """Every family, at five standard deviations of the clients' intercepts."""
+    designs = {f"{family} {spread:g}": Design(family, spread) for family in FAMILIES for spread in SPREADS}
+    chosen = {f"{family} {rng.choice(SPREADS):g}" for family in FAMILIES}
+    return shares(rng, designs, {name: name in chosen for name in designs})
+
+
+def trial_sizes(rng: np.random.Generator) -> dict[str, float]:
+    """Clients of equally many rows, few and more, with the widest spread of intercepts."""
+    designs = {f"{family} {m}": Design(family, SPREADS[-1], rows=(m, m)) for family in FAMILIES for m in ROWS}
+    return shares(rng, designs, dict.fromkeys(designs, False))
+
+
+def trial_slopes(rng: np.random.Generator) -> dict[str, float]:
+    """Slopes that differ between clients: what three intervals cover, of the mean slope and of the pooled target."""
+    out = {}
+    for family in FAMILIES:
+        checked = float(rng.choice(TAUS))
+        for tau in TAUS:
+            sample = drawn(rng, Design(family, 1.0, tau), SIMULATIONS)
+            found = fit(sample.batch)
+            intervals, targets = slope_intervals(sample.batch, found), pooled_targets(sample, found)
+            for kind in ("common", "client", "random"):
+                centre, half = getattr(intervals, kind)
+                for what, truth in (("mean", SLOPES[0]), ("pooled", targets)):
+                    out[f"{family} {tau:g} {kind} {what}"] = float((np.abs(centre - truth) <= half).mean())
+            out[f"{family} {tau:g} sites left out"] = float(intervals.left_out.mean())
+            if tau == checked:
+                same_slopes(sample, intervals, int(rng.integers(SIMULATIONS)))
+    return out
+
+
+def same_slopes(sample: Drawn, intervals: Any, r: int) -> None:
+    """Raise unless `analyse` finds the three intervals of data set r."""
+    one, clustered = (by_analyse(sample, r, robust=robust) for robust in (None, "client"))
+    random = one.differences.summaries["x1"].hartung_knapp
+    rows = {"common": one.table()[0], "client": clustered.table()[0], "random": random}
+    for kind, row in rows.items():
+        centre, half = (float(part[r]) for part in getattr(intervals, kind))
+        off = max(abs(row.estimate - centre), abs(row.high - row.estimate - half)) / half
+        assert off <= AGREE, f"{sample.batch.family}, {kind}: {off:.2g} half widths from analyse"
+    assert len(one.differences.left_out) == intervals.left_out[r]

@@ -1,0 +1,1 @@
+"""Inference of `analyse`: what its intervals cover, and what simpler estimators miss."""
