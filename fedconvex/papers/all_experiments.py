@@ -30,6 +30,7 @@ from fedconvex.papers import (
     writers,
 )
 from fedconvex.papers.findings import Experiment
+from fedconvex.papers.inference import confounded_levels, coverage, one_shot, two_creams
 from fedconvex.papers.invariance import against, chain, colour
 
 EXPERIMENTS: Mapping[str, Experiment] = {
@@ -60,6 +61,10 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         chain.EXPERIMENT,
         colour.EXPERIMENT,
         against.EXPERIMENT,
+        coverage.EXPERIMENT,
+        one_shot.EXPERIMENT,
+        confounded_levels.EXPERIMENT,
+        two_creams.EXPERIMENT,
         *(module.EXPERIMENT for module in loaded("experiments")),
     )
 }
