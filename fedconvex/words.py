@@ -69,6 +69,12 @@ def counted(n: Any, what: str) -> str:
     return f"{n} {what}{'s' * (n != 1)}"
 
 
+def spanned(steps: int | Sequence[int]) -> Any:
+    """Return a number of steps, or the least and the largest of several: "2 to 5"."""
+    low, high = (steps, steps) if isinstance(steps, int) else (min(steps), max(steps))
+    return low if low == high else f"{low} to {high}"
+
+
 def steps_in_words(
     method: Any,
     steps: int | Sequence[int] | None,
@@ -102,8 +108,7 @@ def steps_in_words(
     if steps is None:
         tau, work = "exact", "exact solutions"
     else:
-        low, high = (steps, steps) if isinstance(steps, int) else (min(steps), max(steps))
-        number = low if low == high else f"{low} to {high}"
+        number = spanned(steps)
         tau, work = f"{letter} {number}", counted(number, kind)
     eta = getattr(method, "step_size", None)
     if chosen is None:

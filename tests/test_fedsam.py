@@ -53,7 +53,7 @@ def plain_fedsam(method, problem, rounds, seed, r=0):
     for t in range(rounds):
         ends = []
         for k, n in enumerate(fed.sizes.tolist()):
-            plan = method.plan(fed.sizes)[k]
+            plan = method.plan(fed.sizes, np.arange(fed.K))[k]
             v, batches = w, drawn(fed, k, plan, method.replacement, seed, t, r)
             for s, b in enumerate(batches):
                 assert len(b) <= n

@@ -257,6 +257,7 @@ def test_arguments_are_checked():
         (lambda: averaging_strategy(AFL(step_size=0.1, domain_step_size=0.1)), TypeError),
         (lambda: averaging_strategy(3), TypeError),
         (lambda: averaging_client(FedAvg(step_size=0.1, sums=SecureSums()), make, load), ValueError),
+        (lambda: averaging_client(FedAvg(step_size=0.1, local_steps=(1, 2, 3)), make, load), ValueError),
     ):
         with pytest.raises(error, match="must"):
             call()

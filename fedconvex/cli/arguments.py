@@ -59,6 +59,12 @@ def count(name: str, **limits: Any) -> Callable[[str], int]:
     return convert
 
 
+def counts(name: str, **limits: Any) -> Callable[[str], int | tuple[int, ...]]:
+    """Return a reader of a whole number, or of several with commas between them."""
+    one = count(name, **limits)
+    return lambda text: tuple(map(one, text.split(","))) if "," in text else one(text)
+
+
 def choice(name: str, names: Sequence[str]) -> Callable[[str], str]:
     """Return a reader of one of some names."""
 

@@ -16,6 +16,7 @@ from fedconvex.cli.penalty import proximal_method
 from fedconvex.families import declared
 from fedconvex.loss_traits import traits
 from fedconvex.registry import class_named, command_of, method_names, methods
+from fedconvex.words import counted, spanned
 
 if TYPE_CHECKING:
     from fedconvex.constants.default_steps import Smoothness
@@ -79,7 +80,7 @@ def _usual_method(args: argparse.Namespace, problem: Problem, rows: str) -> tupl
         local = f"{args.epochs} local epoch{'s' if args.epochs > 1 else ''} in batches of {rows}"
     else:
         work["local_steps"] = args.local_steps or 1
-        local = f"{work['local_steps']} local step{'s' if work['local_steps'] > 1 else ''} on {rows}"
+        local = f"{counted(spanned(work['local_steps']), 'local step')} on {rows}"
     if args.method == "scaffold":
         server, words = _server_step(problem, share)
         return known.SCAFFOLD(server_step=server, **work), f"SCAFFOLD, {local}", words

@@ -21,6 +21,7 @@ from fedconvex.cli.arguments import (
     check_owners,
     choice,
     count,
+    counts,
     number,
     participation,
 )
@@ -111,7 +112,8 @@ def add_method(parser: argparse.ArgumentParser, names: Iterable[str]) -> Any:
         metavar="S",
         help="default from the exact smoothness constants: 1/L",
     )
-    add("--local-steps", type=count("--local-steps", low=1), metavar="N", help="local steps per round; default 1")
+    steps = "local steps per round, or one number per client: 5,5,10; default 1"
+    add("--local-steps", type=counts("--local-steps", low=1), metavar="N", help=steps)
     add("--epochs", type=count("--epochs", low=1), metavar="N", help="local passes per round, instead of steps")
     add("--batch-size", type=count("--batch-size", low=1), metavar="B", help="rows per local step; default all")
     add("--participation", type=participation, metavar="P", help="clients per round: a number, or a share like 0.2")

@@ -42,8 +42,8 @@ class FedAvg(local_work.AveragedWork):
     step_size : float, array (R,), `Decay` or "auto"
         Local step size eta; an array gives every trajectory its own; "auto" is what a theorem gives for the settings
         and the problem (`fedconvex.constants.default_steps`), and ``Result.step_size`` names it.
-    local_steps : int
-        Local steps per round; each draws a fresh mini-batch.
+    local_steps : int or array (K,)
+        Local steps per round, tau, or tau_k of each client; each draws a fresh mini-batch.
     epochs : int, optional
         Instead of local_steps: passes over the client's rows in a new random order each (with ``replacement``: as many
         steps, drawn independently).

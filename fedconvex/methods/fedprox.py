@@ -261,7 +261,7 @@ class FedProx(local_work.AveragedWork):
         elif self.solver is None and self.step_size is None:
             raise bad("FedProx.step_size", "be given", "None", "or solve exactly: solver=ProximalPoint()")
         super().__post_init__()
-        if self.stragglers is not None and max(self.local_steps, self.epochs or 1) < 2:
+        if self.stragglers is not None and max(np.min(self.local_steps), self.epochs or 1) < 2:
             raise bad("FedProx.stragglers", "have at least 2 local_steps or epochs to do part of", "1")
 
     def check_fit(self, problem: Any, R: int) -> None:

@@ -162,17 +162,16 @@ def _checked(s: Setting) -> tuple[float, int, tuple[Hypothesis, ...]]:
     is_method(NAME, s.method, AgnosticFedAvg)
     m, local = s.method, traits_of(s.method, s.problem).local
     assert local is not None
-    low, high = int(local.steps.min()), int(local.steps.max())
     checked = require(
         NAME,
         full_participation(s),
         Hypothesis("full local gradients", f"batches from {local.batch_size.min()} rows", local.full),
-        Hypothesis("equally many local steps of one size", f"{low} to {high}", low == high and one_size(local)),
+        equal_steps(local),
         Hypothesis("a smooth loss", f"{s.problem.loss!r}", math.isfinite(traits(s.problem.loss).smoothness)),
         Hypothesis("plain steps", f"{m.client!r}", m.client == ClientSGD()),
         Hypothesis("plain averaging", f"{m.server!r}", getattr(m.server, "plain_step", None) == 1.0),
     )
-    return one_number(NAME, "step size", local.step_size), low, checked
+    return one_number(NAME, "step size", local.step_size), int(local.steps[0]), checked
 
 
 def _read(s: Setting) -> Reading:

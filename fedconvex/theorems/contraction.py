@@ -388,6 +388,7 @@ def _read_scaffold(s: Setting) -> Reading:
         full_participation(s),
         Hypothesis("option II", f"option {m.option}", m.option == 2),
         Hypothesis("full gradients", f"batch_size={m.batch_size}, epochs={m.epochs}", full),
+        equal_steps(local),
     )
     eta, tau = one_number("S2", "step size", m.step_size), int(local.steps[0])  # of epochs, as many as they are
     numbers = {"step_size": eta, "local_steps": tau, "server_step": float(m.server_step)}

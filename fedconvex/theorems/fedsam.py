@@ -231,6 +231,7 @@ def _read(s: Setting) -> Reading:
     )
     local = traits_of(m, s.problem).local
     assert local is not None
+    require(name, equal_steps(local))
     eta, rho = one_number(name, "step size", m.step_size), one_number(name, "radius rho", m.rho)
     numbers = {"step_size": eta, "local_steps": local.equal_steps, "rounds": s.rounds, "rho": rho}
     return Reading({"constants": s.constants(), **numbers})

@@ -78,11 +78,11 @@ from fedconvex.theorems.parts.scope import (
 )
 from fedconvex.theorems.parts.setting import (
     Setting,
+    equal_steps,
     full_participation,
     is_method,
     local_sgd,
     one_number,
-    one_size,
     participants,
     plain_averaging,
     plain_local_sgd,

@@ -83,13 +83,12 @@ def _steps(s: Setting) -> tuple[LocalSteps, tuple[Hypothesis, ...]]:
     stationary(name, p)
     local = traits_of(s.method, p).local
     assert local is not None
-    low, high = local.steps.min(), local.steps.max()
     checked = require(
         name,
         Hypothesis("least squares", f"{p.loss!r}", traits(p.loss).quadratic),
         Hypothesis("fresh mini-batches", f"epochs={s.method.epochs}", local.fresh),
         Hypothesis("batches drawn uniformly", f"{s.method.batch_draw!r}", s.method.batch_draw == "uniform"),
-        Hypothesis("equally many local steps of one size", f"{low} to {high}", low == high and one_size(local)),
+        equal_steps(local),
     )
     one_number(name, "step size", local.step_size)
     return local, checked

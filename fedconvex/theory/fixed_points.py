@@ -39,6 +39,7 @@ from fedconvex._check import array, function, instance, real, vector, whole
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
 from fedconvex.theory.bound import AssumptionError, Hypothesis, require
+from fedconvex.theory.moments.weights import per_client
 
 __all__ = [
     "Affine",
@@ -227,21 +228,24 @@ def filtered_round(problem: Problem, response: Callable[[np.ndarray], np.ndarray
     >>> gradient_flow.limit()
     array([2.07257888])
     """
-    beta = real("server_step", server_step, low=0.0, strict=True)
     function("filtered_round: response", response)
-    q = quadratic(problem)
-    d = q.b.shape[1]
+    return _filtered(quadratic(problem), lambda h, k: response(h), server_step)
+
+
+def _filtered(q: Quadratic, response: Callable[[np.ndarray, int], np.ndarray], server_step: float) -> Affine:
+    """Return the round map where client k has the filter s(h, k)."""
+    beta, d = real("server_step", server_step, low=0.0, strict=True), q.b.shape[1]
     M, v = np.zeros((d, d)), np.zeros(d)
-    for H, b, p in zip(q.H, q.b, q.p, strict=True):
+    for k, (H, b, p) in enumerate(zip(q.H, q.b, q.p, strict=True)):
         h, V = spectrum(H)
-        s = array("filtered_round: response(h)", response(h), h.shape)
+        s = array("filtered_round: response(h)", response(h, k), h.shape)
         M += p * (V * (s * h)) @ V.T
         v += p * (V @ (s * (V.T @ b)))
     return Affine(np.eye(d) - beta * M, beta * v, beta * M)
 
 
-def fedavg_round(problem: Problem, *, step_size: float, local_steps: int, server_step: float = 1.0) -> Affine:
-    """Return FedAvg's round: E local full-gradient steps eta, full participation.
+def fedavg_round(problem: Problem, *, step_size: float, local_steps: Any, server_step: float = 1.0) -> Affine:
+    """Return FedAvg's round: E local full-gradient steps eta, or E_k of client k (K,), full participation.
 
     Examples
     --------
@@ -250,9 +254,12 @@ def fedavg_round(problem: Problem, *, step_size: float, local_steps: int, server
     >>> problem = Problem(Federation.from_clients([([[1.0]], [1.0]), ([[2.0]], [6.0])]), Squared())
     >>> [round(float(fedavg_round(problem, step_size=0.1, local_steps=E).limit()[0]), 4) for E in (1, 10, 1000)]
     [2.6, 2.2083, 2.0]
+    >>> fedavg_round(problem, step_size=1e-6, local_steps=[4, 1]).limit().round(4)  # minimises 4 F_1 + F_2
+    array([2.])
     """
-    eta, E = real("step_size", step_size, low=0.0, strict=True), whole("local_steps", local_steps, low=1)
-    return filtered_round(problem, lambda h: _steps(h, eta, E), server_step)
+    eta, q = real("step_size", step_size, low=0.0, strict=True), quadratic(problem)
+    E = per_client("local_steps", local_steps, len(q.p)).tolist()
+    return _filtered(q, lambda h, k: _steps(h, eta, E[k]), server_step)
 
 
 def fedavg_filter(H: np.ndarray, *, step_size: float, local_steps: int) -> np.ndarray:

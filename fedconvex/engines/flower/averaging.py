@@ -189,5 +189,9 @@ def _averages(who: str, method: Any) -> None:
     if getattr(kind, "broadcast", None) is not averaging.broadcast or kind.aggregate is not averaging.aggregate:
         must = "send a model and average the answers, as FedAvg and FedSAM do"
         raise wrong_type(who, must, kind.__name__, "use client_app and server_app for all others")
+    each = [name for name in ("local_steps", "batch_size") if isinstance(getattr(method, name, None), tuple)]
+    if each:
+        cure = "give a node's method the node's own number, or use client_app"
+        raise bad(f"{who}.{each[0]}", "be one number", f"{getattr(method, each[0])!r}", cure)
     if hides(method):
         raise bad(who, "have PlainSums(): Flower's own messages carry models", f"{method.sums!r}", "use client_app")

@@ -173,8 +173,11 @@ def of_averaging(method: Any, problem: Problem) -> DefaultStep:
     if mine is None or not (mine.plain and t.averages) or (mine.factor != 1.0).any():
         raise no_theorem(method, "optimisers other than plain steps and averaging")
     tau = mine.equal_steps
-    if tau is None or not mine.fresh:
+    if not mine.fresh:
         raise no_theorem(method, "epochs, whose batches depend on each other", "give local_steps, or a step size")
+    if tau is None:
+        got = f"{mine.steps.min()} to {mine.steps.max()} local steps at different clients"
+        raise no_theorem(method, got, "give one number for all, or a step size")
     if t.everyone and not mine.full:
         return default_steps.batch_step(smooth, mine.sizes, mine.batch_size, mine.replacement)
     if t.everyone:

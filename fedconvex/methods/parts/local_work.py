@@ -10,7 +10,7 @@ import numpy as np
 
 from fedconvex._check import bad
 from fedconvex.draws import Draws
-from fedconvex.fields import BatchDraw, CheckedFields, Count, Flag
+from fedconvex.fields import BatchDraw, CheckedFields, Count, CountPerClient, Flag
 from fedconvex.kernels import descent, many_rounds
 from fedconvex.kernels.jobs import NO_RIDGE
 from fedconvex.methods.parts import step_sizes
@@ -35,7 +35,7 @@ class LocalWork(CheckedFields):
     schedules = frozenset({"step_size"})  # fields whose `Decay` may count local steps
 
     step_size: StepSize
-    local_steps: Count = 1
+    local_steps: CountPerClient = 1
     epochs: Count | None = None
     batch_size: Count | None = None
     replacement: Flag = False
@@ -75,29 +75,39 @@ class LocalWork(CheckedFields):
             check_batches(who, np.broadcast_to(self.batch_size, sizes.shape), problem, cure)
         given = [getattr(self, name) for name in self.schedules]
         per_step = any(isinstance(x, step_sizes.Decay) and not x.by_round for x in given)
-        counts = step_sizes.step_counts(self.plan(sizes))
+        counts = step_sizes.step_counts(self.plan(sizes, np.arange(sizes.size)))
         if (per_step or getattr(self, "shadow", False)) and counts.min() != counts.max():
-            cure = "use local_steps=, or Decay(..., by_round=True)" if per_step else "use local_steps="
+            cure = "use one number of local_steps=" + (", or Decay(..., by_round=True)" if per_step else "")
             what = "a schedule that counts local steps" if per_step else "shadow"
             raise bad(f"{who}: {what}", "have equally many steps everywhere", f"{counts.min()} to {counts.max()}", cure)
 
-    def plan(self, sizes: np.ndarray) -> np.ndarray:
-        """Return passes, rows per pass and rows per step of clients with so many rows: (*sizes.shape, 3)."""
+    def plan(self, sizes: np.ndarray, clients: np.ndarray) -> np.ndarray:
+        """Return passes, rows per pass and rows per step of clients, which have so many rows: (*sizes.shape, 3)."""
         block = sizes if self.epochs is not None or self.batch_size is None else self.batch_size
         block = np.minimum(block, sizes) if self.shrink else block
         batch = block if self.batch_size is None else np.minimum(self.batch_size, block)
-        return plan_of(sizes, self.local_steps if self.epochs is None else self.epochs, block, batch)
+        return plan_of(sizes, self.steps_each(clients) if self.epochs is None else self.epochs, block, batch)
+
+    def steps_each(self, clients: np.ndarray) -> Any:
+        """Return the local steps of clients: one number for all, or an array of theirs."""
+        return np.array(self.local_steps)[clients] if isinstance(self.local_steps, tuple) else self.local_steps
 
     def asked(self, problem: FederatedProblem, clients: np.ndarray, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
         """Return the plan (R, m, 3) of clients (R, m) in a round, and their step sizes, (R, 1, steps or 1).
 
         Plans may be those of earlier rounds: who changes one changes a copy.
         """
-        if self.batch_size is None or self.epochs is not None or self.shrink or clients.size > _KEPT:
-            plan = self.plan(problem.federation.sizes[clients])
+        if not self._even or clients.size > _KEPT:
+            plan = self.plan(problem.federation.sizes[clients], clients)
         else:
             plan = _even_plan(clients.shape, self.local_steps, self.batch_size)
         return plan, step_sizes.step_sizes(self.step_size, draws.trajectory, draws.round, plan)
+
+    @property
+    def _even(self) -> bool:
+        """Whether all clients have the same plan, whatever their size."""
+        alike = self.batch_size is not None and self.epochs is None and not self.shrink
+        return alike and not isinstance(self.local_steps, tuple)
 
     def local_models(
         self, problem: Problem, w: np.ndarray, clients: np.ndarray, draws: Draws, shadow: bool = False
@@ -121,7 +131,7 @@ class LocalWork(CheckedFields):
     def steps_of(self, problem: FederatedProblem, plain: bool) -> LocalSteps:
         """Return the local steps of every client, as traits; plain: w <- w - eta grad f_k(w; b), and nothing else."""
         sizes = problem.federation.sizes
-        plan = self.plan(sizes)
+        plan = self.plan(sizes, np.arange(sizes.size))
         even = plan[:, 1] % plan[:, 2] == 0  # a pass ends with a whole batch
         one_batch = (plan[:, 1] == plan[:, 2]) & (self.epochs is None or plan[:, 2] == sizes)
         fresh = bool((one_batch | (even & self.replacement)).all())
@@ -154,11 +164,10 @@ class AveragedWork(LocalWork):
         if drawn is None:
             return None
         clients, weights = drawn
-        even = self.batch_size is not None and self.epochs is None and not self.shrink
-        if even and problem.federation.K <= n * clients[0].size:
+        if self._even and problem.federation.K <= n * clients[0].size:
             plan = _even_plan(clients.shape[1:], self.local_steps, self.batch_size)[None]
         else:
-            plan = self.plan(problem.federation.sizes[clients])
+            plan = self.plan(problem.federation.sizes[clients], clients)
         rounds = range(draws.round, draws.round + n)
         if not isinstance(self.step_size, step_sizes.Decay):
             rounds = rounds[:1]

@@ -63,15 +63,20 @@ def plain_local_sgd(name: str, s: Setting) -> LocalSteps:
     plain = Hypothesis("plain local SGD steps", who, local is not None and local.plain)
     require(name, plain)
     assert local is not None
-    low, high = local.steps.min(), local.steps.max()
     require(
         name,
         Hypothesis("local steps on fresh batches", f"epochs={getattr(m, 'epochs', None)}", local.fresh),
-        Hypothesis("equally many local steps of one size", f"{low} to {high}", low == high and one_size(local)),
-        Hypothesis("local models that can be followed", who, hasattr(m, "shadow") or high == 1),
+        equal_steps(local),
+        Hypothesis("local models that can be followed", who, hasattr(m, "shadow") or local.steps.max() == 1),
         plain_averaging(s),
     )
     return local
+
+
+def equal_steps(local: LocalSteps) -> Hypothesis:
+    """Return the hypothesis that all clients take equally many local steps, of one size."""
+    low, high = int(local.steps.min()), int(local.steps.max())
+    return Hypothesis("equally many local steps of one size", f"{low} to {high}", low == high and one_size(local))
 
 
 def one_size(local: LocalSteps) -> bool:
