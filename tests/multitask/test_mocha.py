@@ -37,6 +37,7 @@ from fedconvex.problems import (
     Pooled,
     Precision,
 )
+from tests.docs_scripts import docs_script
 
 LOSSES = [Hinge(), SmoothedHinge(0.5), Squared(), Logistic()]
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=repr)
@@ -321,6 +322,22 @@ def test_unsafe_sigma_diverges_or_is_caught(rng):
             assert result.status.name == "ROUND_LIMIT"
             assert result.trace.gap[1:].min() > 1e-3
             assert np.diff(result.trace.dual).min() < -1e-3
+
+
+def test_the_picture_of_the_subproblem_is_right(rng):
+    """D never lies above the drawn bound with a safe sigma', touches it at alpha, and does with sigma' = 1."""
+    drawn = docs_script("mocha_figure")
+    problem, alpha = drawn.one_row_each(6), rng.normal(size=6)
+    safe, steps = problem.pencil_sigma(), rng.normal(size=(200, 6))
+    dual = np.array([problem.dual_value(alpha + d) for d in steps])
+    for sigma, fine in ((safe, True), (0.999 * safe, False), (1.0, False)):
+        own = np.array([drawn.bound(problem, alpha, d, sigma) for d in (*steps, np.ones(6))])
+        least = min((own[:-1] - dual).min(), own[-1] - problem.dual_value(alpha + 1.0))
+        assert (least >= -1e-12) == fine, (sigma, least)
+    assert drawn.bound(problem, alpha, np.zeros(6), safe) == pytest.approx(problem.dual_value(alpha), abs=1e-12)
+    delta = drawn.node_steps(problem, alpha, safe)  # a minimum: every other step is higher
+    near = [drawn.bound(problem, alpha, delta + 1e-3 * d, safe) for d in steps]
+    assert min(near) > drawn.bound(problem, alpha, delta, safe)
 
 
 def test_default_sigma_is_the_least_safe_one(rng):
