@@ -408,6 +408,16 @@ def test_solvers_of_another_aim_are_refused():
         bench(suite=[TINY], against=["afl"])
 
 
+@pytest.mark.slow
+def test_solvers_for_no_problem_of_the_suite_are_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one.toml").write_text('[[problem]]\nname = "p"\ndata = "linear"\nloss = "squared"\nl2 = 0.1\n')
+    assert main(["bench", "--suite", "one.toml", "--solvers", "fedsgd,mocha,afl", "--rounds", "5"]) == 0
+    said = capsys.readouterr().out
+    assert "not applicable to this suite: mocha, made for model per task or learned relationship" in said, said
+    assert "not applicable to this suite: afl, made for worst domain" in said
+
+
 def test_agreement_of_two_runs_notices_what_turns(tmp_path):
     def write(name, text, seconds):
         (tmp_path / name).mkdir()

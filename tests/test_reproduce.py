@@ -96,6 +96,8 @@ def test_interrupted(planted, tmp_path, capsys):
     ("argv", "words"),
     [
         (["nope"], "must be one of dynamic-msd, "),
+        (["agnostic-adlt"], "did you mean afl-adult?"),
+        (["mocha_har"], "did you mean mocha-har?"),
         (["--quick"], "NAME"),
         (["--seed", "0"], "NAME"),
         (["scaffold-quadratics", "--seed", "-1"], "--seed"),

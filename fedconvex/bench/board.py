@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -77,6 +77,8 @@ class Board:
         Versions, machine and load.
     digests : mapping
         SHA-256 of the data by problem; empty where it is not fixed.
+    apart : mapping
+        Solvers that were named and are for no problem of the suite, with what they minimise.
     """
 
     cells: tuple[Cell, ...]
@@ -85,6 +87,7 @@ class Board:
     seeds: int
     about: Mapping[str, str]
     digests: Mapping[str, str]
+    apart: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def problems(self) -> list[str]:

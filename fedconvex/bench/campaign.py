@@ -146,7 +146,8 @@ def _board(
     order = {case.name: i for i, case in enumerate(cases)}
     flat = sorted((c for some in cells for c in some), key=lambda c: order[c.problem])  # within: as solvers were given
     about = {**about_machine(), "load before": load, "load after": _load(), "jobs": str(jobs)}
-    return Board(tuple(flat), rules, steps, seeds, about, {c.name: c.sha256 or "" for c in cases})
+    apart = {e.name: " or ".join(e.aims) for e in entries if not aims & set(e.aims)}
+    return Board(tuple(flat), rules, steps, seeds, about, {c.name: c.sha256 or "" for c in cases}, apart)
 
 
 def chosen(solvers: Sequence[Any], against: Sequence[str] | str | None, steps: str) -> tuple[Solver, ...]:

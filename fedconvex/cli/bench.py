@@ -108,6 +108,9 @@ def _bench(args: argparse.Namespace) -> int:
         for c in board.cells:
             if c.own and not c.runs:  # those of the package and of scikit-learn are known to be for some problems only
                 say(fill(f"{c.solver} is not for {c.problem}: {c.found['words']}", "  ", 4))
+        for aim in dict.fromkeys(board.apart.values()):
+            names = ", ".join(name for name, own in board.apart.items() if own == aim)
+            say(fill(f"not applicable to this suite: {names}, made for {aim}", "  ", 4))
         for solver, where, how in notes_table(board):
             say(fill(f"{solver}, {where}: {how}", "  ? ", 4))
         for solver, what, how in wrong:

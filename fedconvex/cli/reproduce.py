@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedconvex._check import bad, unknown
+from fedconvex._check import bad, nearest
 from fedconvex._files import check_folder
 from fedconvex._progress import progress_line
 from fedconvex.cli.arguments import count
@@ -53,7 +53,7 @@ def _reproduce(args: argparse.Namespace) -> int:
         print("\n".join(lines(EXPERIMENTS)))
         return OK
     if args.name not in EXPERIMENTS:
-        raise unknown("reproduce: NAME", args.name, EXPERIMENTS)
+        raise _unknown(args.name, EXPERIMENTS)
     out = _folder(f"reproduce-{args.name}" if args.out is None else args.out)
     began, parts = time.perf_counter(), out / "parts"
     if number_kept(parts):
@@ -84,6 +84,15 @@ def lines(experiments: Mapping[str, Any]) -> Iterator[str]:
         data = f"--data: {experiment.data}" if experiment.data else "draws or defines its own data"
         body = f"{experiment.description} ({data})"
         yield fill(body, f"    {name:<27}", 31)
+
+
+def _unknown(name: str, experiments: Mapping[str, Any]) -> ValueError:
+    """Return the error of a name that is none; the file of an experiment, agnostic_adult of afl-adult, may be meant."""
+    files = {e.study.__module__.split(".")[-1].replace("_", "-"): known for known, e in experiments.items()}
+    cure = nearest(name, {**files, **dict.fromkeys(experiments)})
+    meant = cure.removeprefix("did you mean ").removesuffix("?")
+    cure = cure if meant in experiments or not cure else f"did you mean {files[meant]}?"
+    return bad("reproduce: NAME", "be one of " + ", ".join(experiments), repr(name), cure)
 
 
 def _alone(args: argparse.Namespace) -> None:
