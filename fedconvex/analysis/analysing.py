@@ -16,12 +16,12 @@ import numpy as np
 from fedconvex._check import among, bad, flag, real
 from fedconvex.analysis import covariances
 from fedconvex.analysis.answer import Analysis
-from fedconvex.analysis.cox import CoxLikelihood
 from fedconvex.analysis.cox_answer import CoxAnalysis
 from fedconvex.analysis.fitting import Fit, Rows, fitted
-from fedconvex.analysis.model_rows import Survival, model_rows
+from fedconvex.analysis.model_rows import model_rows
 from fedconvex.analysis.profile_intervals import profile_intervals
 from fedconvex.analysis.response_families import Family
+from fedconvex.analysis.table_coding import Survival
 
 INTERVALS = ("wald", "profile")
 ROBUST = ("HC0", "HC1", "HC2", "HC3", "client")
@@ -90,7 +90,7 @@ def analysed(
     level = _checked(robust, intervals, level, firth)
     fit = fitted(rows, own, separated=intervals == "profile", firth=firth)
     V = _covariance(fit, robust)
-    kind = CoxAnalysis if isinstance(fit.problem, CoxLikelihood) else Analysis
+    kind = CoxAnalysis if rows.family.name == "cox" else Analysis
     found = kind(rows, fit, V, robust, level, own)
     if found.exact:
         return replace(found, covariance=np.full_like(V, np.nan))

@@ -15,9 +15,9 @@ from scipy import stats
 from fedconvex._check import among, bad, items
 from fedconvex.analysis import heterogeneity, hypothesis_tests
 from fedconvex.analysis.fitting import Fit, Rows, restricted, standardised
+from fedconvex.analysis.formulas import INTERCEPT
 from fedconvex.analysis.hypothesis_tests import Significance
 from fedconvex.analysis.likelihood import certified_minimum
-from fedconvex.analysis.model_rows import INTERCEPT
 from fedconvex.analysis.over_sites import SitesModel
 from fedconvex.analysis.profile_intervals import ProfileIntervals
 

@@ -62,6 +62,26 @@ class CoxLikelihood:
         """Number of rows."""
         return float(self.federation.n)
 
+    @property
+    def events(self) -> int:
+        """Number of events."""
+        return int(self.survival.client_events.sum())
+
+    def concordance(self, b: np.ndarray) -> float:
+        """Return Harrell's C, ties one half, of pairs within a client and a stratum."""
+        return hazard_checks.pair_counts(self.survival, b).concordance
+
+    def drift(self, b: np.ndarray, centre: float | None = None) -> hazard_checks.Proportionality:
+        """Return sums over events with times less their mean, or another centre."""
+        if centre is None:
+            total, events = hazard_checks.event_times_sum(self.survival)
+            centre = total / events
+        return hazard_checks.proportionality_sums(self.survival, b, centre=centre)
+
+    def row_scores(self, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the score residuals of rows (n, p), and their weights."""
+        return hazard_checks.score_residuals(self.survival, b), np.ones(self.federation.n)
+
     @cached_property
     def silent(self) -> np.ndarray:
         """Clients without an event, (K,)."""
@@ -145,8 +165,10 @@ class CoxLikelihood:
         return bad("analyse: the estimate", "be finite (the partial likelihood is monotone)", what, cure)
 
 
-def outcomes_of(frame: Any, time: np.ndarray, event: str, entry: str | None, strata: str | None) -> np.ndarray:
-    """Return times, events, entry times and strata of the rows of a table.
+def outcomes_of(
+    frame: Any, time: np.ndarray, event: str, entry: str | None, strata: str | None, unit: float = 1.0
+) -> np.ndarray:
+    """Return times, events, entry times and strata of the rows of a table; times are divided by a unit.
 
     Raises
     ------
@@ -165,7 +187,8 @@ def outcomes_of(frame: Any, time: np.ndarray, event: str, entry: str | None, str
             raise bad(f"analyse: event {column!r}", "hold 0 and 1, true and false, or yes and no", strange[0], cure)
         seen = np.array([_SEEN[c.lower()] for c in cells])
     names = None if strata is None else [str(c) for c in frame.text(strata).tolist()]
-    return outcomes(time, seen, None if entry is None else frame.numbers(entry), names)
+    late = None if entry is None else frame.numbers(entry) / unit
+    return outcomes(time / unit, seen, late, names)
 
 
 def event_column(event: str) -> tuple[str, str | None]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from fedconvex.analysis.answer import Analysis
 from fedconvex.analysis.cox import CoxFamily, CoxLikelihood
+from fedconvex.analysis.over_sites import SitesTimes
 from fedconvex.families.survival import hazard_checks
 from fedconvex.families.survival.hazard_checks import ProportionalityTest
 
@@ -15,20 +16,20 @@ class CoxAnalysis(Analysis):
     """The answer of `analyse` for family "cox"; deviances are -2 log partial likelihoods."""
 
     @property
-    def _likelihood(self) -> CoxLikelihood:
+    def _likelihood(self) -> CoxLikelihood | SitesTimes:
         problem = self.fit.problem
-        assert isinstance(problem, CoxLikelihood)
+        assert isinstance(problem, (CoxLikelihood, SitesTimes))
         return problem
 
     @property
     def events(self) -> int:
         """Number of events."""
-        return int(self._likelihood.survival.client_events.sum())
+        return self._likelihood.events
 
     @cached_property
     def concordance(self) -> float:
         """Harrell's C, ties one half, of pairs within a client and a stratum."""
-        return hazard_checks.pair_counts(self._likelihood.survival, self.fit.found.b[0]).concordance
+        return self._likelihood.concordance(self.fit.found.b[0])
 
     @cached_property
     def proportional_hazards(self) -> ProportionalityTest | None:
@@ -36,9 +37,7 @@ class CoxAnalysis(Analysis):
 
         None where there are fewer event times than coefficients.
         """
-        problem, b = self._likelihood.survival, self.fit.found.b[0]
-        total, events = hazard_checks.event_times_sum(problem)
-        sums = hazard_checks.proportionality_sums(problem, b, centre=total / events)
+        sums = self._likelihood.drift(self.fit.found.b[0])
         try:
             return hazard_checks.proportional_hazards_test(sums)
         except ValueError:
@@ -47,7 +46,7 @@ class CoxAnalysis(Analysis):
     def _likelihoods(self) -> list[tuple[str, str]]:
         family = self.rows.family
         assert isinstance(family, CoxFamily)
-        strata = ", and of each stratum" * (self._likelihood.federation.strata is not None)
+        strata = ", and of each stratum" * self.rows.has_strata
         out = [
             ("Hazards", f"a baseline of each client{strata}; {family.ties} ties"),
             ("Events", f"{self.events}; concordance {self.concordance:.4f}"),

@@ -10,8 +10,9 @@ import numpy as np
 from fedconvex._check import bad
 from fedconvex.analysis.cox import CoxFamily, CoxLikelihood
 from fedconvex.analysis.firth import firth_estimate
+from fedconvex.analysis.formulas import INTERCEPT
 from fedconvex.analysis.likelihood import LikelihoodProblem, certified_minimum
-from fedconvex.analysis.model_rows import INTERCEPT, ModelRows
+from fedconvex.analysis.model_rows import ModelRows, columns_of_all
 from fedconvex.analysis.multinomial import MultinomialLikelihood
 from fedconvex.analysis.newton_search import Minima, inverse_of
 from fedconvex.analysis.over_sites import SitesLikelihood, SitesModel
@@ -60,7 +61,7 @@ def fitted(rows: Rows, own: bool, separated: bool = False, firth: bool = False) 
         raise bad("analyse: responses", "differ within a client that has its own intercept", "no such client", cure)
     if not problem.varies:
         raise bad(f"analyse: {rows.event}", "vary", "one response in every row")
-    need_independent(problem, rows.names, own or isinstance(problem, CoxLikelihood))
+    need_independent(problem, rows.names, own or rows.family.name == "cox")
     family = rows.family
     if firth and not isinstance(problem, LikelihoodProblem):
         raise bad("analyse: firth", "be given for family 'logistic'", repr(family.name))
@@ -153,10 +154,7 @@ def _columns(rows: ModelRows, kept: list[int], own: bool) -> tuple[Federation, n
 def _several(rows: ModelRows, kept: list[int]) -> tuple[MultinomialLikelihood, np.ndarray]:
     """Return `standardised` of several classes, for columns of all of them."""
     p, C = rows.federation.d, len(rows.classes)
-    columns = sorted({j % p for j in kept})
-    if sorted(kept) != [c * p + j for c in range(C - 1) for j in columns]:
-        cure = "name the column: its coefficients of all classes are tested together"
-        raise bad("Analysis.test: terms", "be columns of all classes, but for Wald tests", "some classes only", cure)
+    columns = columns_of_all(kept, C - 1, p)
     names = tuple(rows.names[j].removeprefix(f"{rows.classes[1]}: ") for j in columns)
     one = rows._replace(names=names, classes=(), federation=replace(rows.federation, X=rows.federation.X[:, columns]))
     fed, T = _columns(one, list(range(len(columns))), own=False)

@@ -37,6 +37,7 @@ class Design(NamedTuple):
     names: tuple[str, ...]  # "ward=b" for levels, the reference left out
     terms: dict[str, tuple[int, ...]]
     notes: list[tuple[str, str]]  # what was made of all rows together
+    spec: Any = None  # formulaic's, with levels and knots
 
 
 def read_formula(text: str, names: Any) -> Formula:
@@ -73,8 +74,12 @@ def read_formula(text: str, names: Any) -> Formula:
     return Formula(text, left[0], tuple(sorted(used & {*names})), tuple(c for c in inside if c in names))
 
 
-def design(formula: Formula, columns: Any, frame: Frame, reference: Mapping[str, Any], bare: bool) -> Design:
+def design(
+    formula: Formula, columns: Any, frame: Frame, reference: Mapping[str, Any], bare: bool, spec: Any = None
+) -> Design:
     """Return the columns of a formula for the rows of a table, without its intercept if ``bare``.
+
+    With a ``spec`` levels, knots and means are those of the table that it was made from.
 
     Raises
     ------
@@ -97,10 +102,10 @@ def design(formula: Formula, columns: Any, frame: Frame, reference: Mapping[str,
         raise bad("analyse: reference", f"name categories ({', '.join(levels) or 'there are none'})", strange[0])
     try:
         with np.errstate(all="ignore"):
-            right, table = formulaic.Formula(formula.text).rhs, pd.DataFrame(cells)
+            right, table = spec or formulaic.Formula(formula.text).rhs, pd.DataFrame(cells)
             made = right.get_model_matrix(table, context={}, na_action="ignore")
     except FormulaicError as error:
-        raise bad("analyse: formula", "be computed", f"{str(error).splitlines()[0]}") from None
+        raise bad(f"{frame.origin}: formula", "be computed", f"{str(error).splitlines()[0]}") from None
     X, spec = np.asarray(made, dtype=np.float64), made.model_spec
     wrong = ~np.isfinite(X)
     if wrong.any():
@@ -115,7 +120,7 @@ def design(formula: Formula, columns: Any, frame: Frame, reference: Mapping[str,
     if bare:
         X, names = X[:, 1:], names[1:]
         terms = {term: tuple(j - 1 for j in where) for term, where in terms.items()}
-    return Design(X, names, terms, _notes(spec.transform_state, levels))
+    return Design(X, names, terms, _notes(spec.transform_state, levels), spec)
 
 
 def _levels(column: Any, reference: Mapping[str, Any]) -> list[str]:

@@ -10,14 +10,15 @@ import numpy as np
 
 from fedconvex._check import among, bad, instance, items, wrong_type
 from fedconvex.analysis import formulas, response_families
+from fedconvex.analysis.formulas import INTERCEPT
 from fedconvex.analysis.multinomial import MULTINOMIAL
 from fedconvex.analysis.response_families import Family
+from fedconvex.analysis.table_coding import Coding, Survival
 from fedconvex.federation import Federation
 from fedconvex.tables.frame import Frame, cleared
 from fedconvex.tables.planning import Wishes
 from fedconvex.tables.reading import plan, read_frame
 
-INTERCEPT = "Intercept"
 NUMBERS = ("gaussian", "poisson", "quasipoisson", "gamma", "negative-binomial", "cox")
 
 
@@ -33,23 +34,37 @@ class ModelRows(NamedTuple):
     rows_read: int
     notes: tuple[tuple[str, str], ...] = ()  # of a formula: what was made of all rows together
     classes: tuple[str, ...] = ()  # of several ones, the reference first: coefficients are named "class: column"
+    coding: Any = None  # the `Coding` that was decided
+
+    @property
+    def has_strata(self) -> bool:
+        """Whether risk sets lie within strata of clients."""
+        return getattr(self.federation, "strata", None) is not None
 
     @property
     def intercepts(self) -> list[int]:
         """Where intercepts are among the coefficients."""
-        if not self.classes:
-            return [j for j, name in enumerate(self.names) if name == INTERCEPT]
-        p = self.federation.d
-        return [c * p for c in range(len(self.classes) - 1) if self.names[c * p].endswith(f": {INTERCEPT}")]
+        return intercepts_of(self.names)
 
 
-class Survival(NamedTuple):
-    """Columns of a table whose target are times, None where there is none, and how ties are treated."""
+def intercepts_of(names: tuple[str, ...]) -> list[int]:
+    """Return where intercepts are among coefficients, also of several classes."""
+    return [j for j, name in enumerate(names) if name == INTERCEPT or name.endswith(f": {INTERCEPT}")]
 
-    event: str | None
-    entry: str | None
-    strata: str | None
-    ties: str
+
+def columns_of_all(kept: list[int], several: int, p: int) -> list[int]:
+    """Return the columns, 0 to p - 1, whose coefficients are kept: those of several classes, all or none.
+
+    Raises
+    ------
+    ValueError
+        If a column has coefficients in some of the classes only.
+    """
+    columns = sorted({j % p for j in kept})
+    if sorted(kept) != [c * p + j for c in range(several) for j in columns]:
+        cure = "name the column: its coefficients of all classes are tested together"
+        raise bad("Analysis.test: terms", "be columns of all classes, but for Wald tests", "some classes only", cure)
+    return columns
 
 
 def model_rows(
@@ -80,7 +95,7 @@ def model_rows(
     how = {k: v for k, v in reading.items() if k in ("sep", "decimal", "encoding")}
     wanted = {k: v for k, v in reading.items() if k not in how}
     family = _survival_family(family, survival, others, site_intercepts)
-    extra = [name for name in (offset, exposure, *_survival_columns(survival)) if name is not None]
+    extra = [name for name in (offset, exposure, *survival.columns) if name is not None]
     name = family.name if isinstance(family, Family) else family
     task = None if name is None else "numbers" if name in NUMBERS else "classes"
     wanted = {**wanted, "task": task, "drop": [*wanted.get("drop", ()), *extra]}
@@ -89,29 +104,19 @@ def model_rows(
     frame, left_out, n = _complete(frame, wishes, extra)
     columns = plan(frame, wishes).fit(frame, standardise=False)
     reference, base = _base_class(columns, reference)
-    y, kind, event, classes = _response(columns, frame, family, base)
-    _plain_if(classes, site_intercepts, offset, exposure)
+    kind, event, order = _response(columns, frame, family, base)
     bare = site_intercepts or survival.event is not None
-    notes: list[tuple[str, str]] = []
-    if read is not None:
-        X, names, terms, notes = formulas.design(read, columns, frame, reference, bare)
-    else:
-        X, names, terms = against_reference(columns, columns.matrix(frame), reference)
-        if not bare:
-            X, names = np.column_stack([np.ones(frame.n), X]), (INTERCEPT, *names)
-            terms = {term: tuple(j + 1 for j in where) for term, where in terms.items()}
-    names, terms = _of_classes(classes, names, terms)
-    fed: Federation
-    if survival.event is not None:
-        from fedconvex.analysis.cox import outcomes_of
-        from fedconvex.families.survival.survival_rows import SurvivalFederation
-
-        times = outcomes_of(frame, y, survival.event, survival.entry, survival.strata)
-        fed, event = SurvivalFederation.from_arrays(X, times, columns.clients(frame)), f"{event} until {survival.event}"
-    else:
-        given = log_offset(frame, offset, exposure)
-        fed = Federation.from_arrays(X, y, columns.clients(frame), None, columns.weights(frame), given)
-    return ModelRows(replace(fed, columns=columns), kind, names, terms, event, left_out, n, tuple(notes), classes)
+    event = event if survival.event is None else f"{event} until {survival.event}"
+    coding = Coding(columns, kind, event, order, reference, survival, offset, exposure, bare, read)
+    _plain_if(coding.classes, site_intercepts, offset, exposure)
+    made = coding.design(frame)
+    fed = coding.federation(frame, made.X, columns.clients(frame))
+    kind.check(fed.y, f"analyse: target {target!r}")
+    names, terms = _of_classes(coding.classes, made.names, made.terms)
+    coding = coding._replace(spec=made.spec)
+    return ModelRows(
+        replace(fed, columns=columns), kind, names, terms, event, left_out, n, tuple(made.notes), coding.classes, coding
+    )
 
 
 def _plain_if(classes: tuple[str, ...], *others: Any) -> None:
@@ -187,11 +192,6 @@ def _formula(
     return read, read.target, {**reading, **more}
 
 
-def _survival_columns(survival: Survival) -> tuple[str | None, str | None, str | None]:
-    event = None if survival.event is None else survival.event.rpartition("=")[0] or survival.event
-    return event, survival.entry, survival.strata
-
-
 def _survival_family(
     family: str | Family | None, survival: Survival, others: Mapping[str, Any], site_intercepts: bool
 ) -> str | Family | None:
@@ -237,84 +237,43 @@ def _complete(frame: Frame, wishes: Wishes, extra: Collection[str]) -> tuple[Fra
 
 def _response(
     columns: Any, frame: Frame, family: str | Family | None, base: str | None
-) -> tuple[np.ndarray, Family, str, tuple[str, ...]]:
-    """Return the response, its family, what it is in words, and its classes if there are several, reference first."""
-    name, labels, y = columns.name_of("target"), columns.labels, columns.target(frame)
+) -> tuple[Family, str, tuple[int, ...]]:
+    """Return the family of the response, what it is in words, and the order of its classes, the reference first."""
+    name, labels, kind = columns.name_of("target"), columns.labels, _family_of(columns, frame, family)
+    if kind.name not in ("logistic", "multinomial"):
+        return kind, str(name), ()
+    listed = [str(c) for c in labels or ()]
+    if kind.name == "logistic" and len(listed) != 2:
+        raise bad(f"analyse: target {name!r}", "have two classes for family 'logistic'", len(listed) or "numbers")
+    if kind.name == "multinomial" and len(listed) == 1:
+        raise bad(f"analyse: target {name!r}", "have two classes or more", f"one class, {listed[0]!r}")
+    if kind.name == "multinomial" and len(listed) < 3:
+        got = len(listed) or "numbers"
+        raise bad(f"analyse: target {name!r}", "have three classes or more for family 'multinomial'", got)
+    first = 0 if base is None else listed.index(base)
+    order = (first, *(i for i in range(len(listed)) if i != first))
+    if kind.name == "logistic":
+        return kind, f"{name} = {listed[order[1]]} (against {listed[first]})", order
+    return kind, f"{name} (against {listed[first]})", order
+
+
+def _family_of(columns: Any, frame: Frame, family: str | Family | None) -> Family:
+    """Return the family that was named, or the one that the responses leave no doubt about."""
     known = response_families.FAMILIES_WITHOUT_PARAMETERS | {"multinomial": MULTINOMIAL}
     if isinstance(family, Family):
-        kind = family
-    elif family is not None:
+        return family
+    if family is not None:
         if family not in known:
             raise bad("analyse: family", f"be one of {', '.join(known)}, or a Family", f"{family!r}")
-        kind = known[family]
-    elif labels is not None and len(labels) == 2:
-        kind = known["logistic"]
-    elif labels is not None and isinstance(labels[0], str):
-        kind = MULTINOMIAL
-    elif labels is None and (np.any(y < 0.0) or np.any(y != np.round(y))):
-        kind = known["gaussian"]
-    else:
-        cure = "counts: family='poisson'; measurements: family='gaussian'"
-        raise bad(f"analyse: family of {name!r}", "be given where whole numbers or classes leave a doubt", "none", cure)
-    if kind.name == "logistic":
-        if labels is None or len(labels) != 2:
-            got = "numbers" if labels is None else f"{len(labels)}"
-            raise bad(f"analyse: target {name!r}", "have two classes for family 'logistic'", got)
-        if base is not None and base != str(labels[0]):
-            y, labels = 1.0 - y, labels[::-1]
-        return y, kind, f"{name} = {labels[1]} (against {labels[0]})", ()
-    if kind.name == "multinomial":
-        if labels is None or len(labels) < 3:
-            got = "numbers" if labels is None else f"{len(labels)}"
-            if labels is not None and len(labels) < 2:
-                raise bad(f"analyse: target {name!r}", "have two classes or more", f"one class, {labels[0]!r}")
-            raise bad(f"analyse: target {name!r}", "have three classes or more for family 'multinomial'", got)
-        listed = [str(c) for c in labels]
-        first = 0 if base is None else listed.index(base)
-        order = [first, *(i for i in range(len(listed)) if i != first)]
-        place = np.argsort(order)[np.asarray(y, dtype=np.int64)]
-        return place.astype(float), kind, f"{name} (against {listed[first]})", tuple(listed[i] for i in order)
-    kind.check(y, f"analyse: target {name!r}")
-    return y, kind, str(name), ()
-
-
-def against_reference(
-    columns: Any, X: np.ndarray, reference: Mapping[str, Any]
-) -> tuple[np.ndarray, tuple[str, ...], dict[str, tuple[int, ...]]]:
-    """Return the features without the reference level of each category: the first, or the one that was named."""
-    X = X.toarray() if hasattr(X, "toarray") else X
-    kept: list[int] = []
-    names: list[str] = []
-    terms: dict[str, tuple[int, ...]] = {}
-    categories = [c.name for c in columns.features if c.role == "category"]
-    if strange := [name for name in reference if name not in categories]:
-        raise bad("analyse: reference", f"name categories ({', '.join(categories) or 'there are none'})", strange[0])
-    at = 0
-    for c in columns.features:
-        width = len(c.features)
-        left = -1
-        if c.role == "category":
-            levels = [str(v) for v in c.levels]
-            base = str(reference.get(c.name, levels[0]))
-            if base not in levels:
-                raise bad(f"analyse: reference of {c.name!r}", f"be one of {', '.join(levels)}", base)
-            left = levels.index(base)
-        mine = [at + j for j in range(width) if j != left]
-        terms[c.name] = tuple(range(len(kept), len(kept) + len(mine)))
-        kept += mine
-        names += [c.features[j - at] for j in mine]
-        at += width
-    return X[:, kept], tuple(names), {t: where for t, where in terms.items() if where}
-
-
-def log_offset(frame: Frame, offset: str | None, exposure: str | None) -> np.ndarray | None:
-    """Return what is known of every score: the offset, and the logarithm of the exposure."""
-    parts: list[np.ndarray] = []
-    for option, name in (("offset", offset), ("exposure", exposure)):
-        if name is None:
-            continue
-        x = frame.numbers(name)
-        if option == "exposure" and (x <= 0.0).any():
-            raise bad(f"analyse: exposure {name!r}", "be positive", f"{x[x <= 0.0][0]:g}", "leave such rows out")
-        parts.append(np.log(x) if option == "exposure" else x)
-    return sum(parts[1:], parts[0]) if parts else None
+        return known[family]
+    labels = columns.labels
+    if labels is not None and len(labels) == 2:
+        return known["logistic"]
+    if labels is not None and isinstance(labels[0], str):
+        return MULTINOMIAL
+    y = columns.target(frame)
+    if labels is None and (np.any(y < 0.0) or np.any(y != np.round(y))):
+        return known["gaussian"]
+    cure = "counts: family='poisson'; measurements: family='gaussian'"
+    name = columns.name_of("target")
+    raise bad(f"analyse: family of {name!r}", "be given where whole numbers or classes leave a doubt", "none", cure)

@@ -74,6 +74,15 @@ class MultinomialLikelihood:
         total = logsumexp(z, axis=1)
         return z, np.exp(z - total[:, None]), total - (z * self.hit).sum(axis=1)
 
+    def probabilities(self, b: np.ndarray) -> np.ndarray:
+        """Return the probabilities of classes (n, C) at a model."""
+        return self._at(b)[1]
+
+    def row_scores(self, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the scores of rows (n, p), and their weights."""
+        off = (self.probabilities(b) - self.hit)[:, 1:]
+        return (off[:, :, None] * self.federation.X[:, None, :]).reshape(len(off), -1), self.s
+
     def _one(self, b: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         d, X = self.federation.d, self.federation.X
         _, m, losses = self._at(b)
@@ -142,8 +151,7 @@ class MultinomialLikelihood:
         ValueError
             For another kind, or one client.
         """
-        _, m, _ = self._at(b)
-        U = ((m - self.hit)[:, 1:, None] * self.federation.X[:, None, :]).reshape(len(m), -1)
+        U, _ = self.row_scores(b)
         n, p, K = self.n, self.parameters, self.federation.K
         if kind == "client":
             if K < 2:

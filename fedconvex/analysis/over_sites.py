@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fedconvex._check import bad
 from fedconvex.analysis import covariances
+from fedconvex.analysis.formulas import INTERCEPT
 from fedconvex.analysis.likelihood import Alone
-from fedconvex.analysis.model_rows import INTERCEPT
+from fedconvex.analysis.model_rows import columns_of_all, intercepts_of
 from fedconvex.analysis.response_families import Family
 from fedconvex.analysis.site_answers import meat_of, symmetric
+from fedconvex.families.survival.hazard_checks import PairCounts, Proportionality
 from fedconvex.problems.protocol import Derivatives
 
 _MODELS = 64  # in a question: what a site allows by default
@@ -81,11 +84,13 @@ def impossible(answer: dict[str, np.ndarray]) -> str:
 class SitesLikelihood:
     """N over sites, its derivatives and what an inference asks of rows; columns are (x - shift) M."""
 
+    blocks = 1  # of coefficients
+
     def __init__(self, ask: Asking, family: Family, shift: np.ndarray, M: np.ndarray, own: bool) -> None:
         self.ask, self.family, self.site_intercepts = ask, family, own
         self.federation = ask.server.federation
         self.frame = {"shift": shift, "map": M, "own": np.array(float(own))}
-        self.size, self.self_concordance = M.shape[1], family.self_concordance
+        self.size, self.self_concordance = self.blocks * M.shape[1], family.self_concordance
 
     def _asked(self, what: str, m: int, **arrays: np.ndarray) -> list[dict[str, np.ndarray]]:
         frame = {name: np.broadcast_to(a, (m, *a.shape)) for name, a in self.frame.items()}
@@ -228,6 +233,67 @@ class SitesLikelihood:
         return bad("analyse over sites: the estimate", must, what, cure)
 
 
+class _SitesOthers(SitesLikelihood):
+    """Likelihoods without a dispersion, whose Hessian is their information, and whose sites answer sums of squares."""
+
+    _factors: ClassVar[Mapping[str, str]]  # kinds of robust covariances, and what clusters by client are called
+
+    def information(self, b: np.ndarray) -> np.ndarray:
+        """Return the Hessian."""
+        return np.asarray(self.sums(b[None]).hessians[0])
+
+    def pearson(self, b: np.ndarray) -> float:
+        """Return 0: there is no dispersion."""
+        return 0.0
+
+    def covariance(self, b: np.ndarray, inverse: np.ndarray, kind: str) -> np.ndarray:
+        """Return a robust covariance at the estimate b with J^-1 (p, p)."""
+        if kind not in self._factors:
+            must = f"be {', '.join(self._factors)} for family {self.family.name!r}"
+            raise bad("analyse: robust", must, repr(kind))
+        found = self._asked("robust", 1, robust=b[None], inverse=inverse[None])
+        total = covariances.added([meat_of(a, self.size) for a in found])
+        if kind == "client" and total.clients < 2:
+            raise bad("robust='client'", "have at least 2 clients", f"{total.clients:g}", "take HC0")
+        return covariances.robust(self._factors[kind], inverse, total, self.n, self.parameters)
+
+
+class SitesTimes(_SitesOthers):
+    """Cox's partial likelihood over sites, each with baseline hazards of its own: no event time is told."""
+
+    _factors: ClassVar = {"HC0": "HC0", "client": "CR0"}
+
+    @property
+    def events(self) -> int:
+        """Number of events."""
+        return round(float(self._facts[0][4]))
+
+    def concordance(self, b: np.ndarray) -> float:
+        """Return Harrell's C, ties one half, of pairs within a site and a stratum."""
+        counts = self._total("pairs", 1, pairs=b[None])["pairs"][0]
+        return PairCounts(*(round(float(v)) for v in counts)).concordance
+
+    def drift(self, b: np.ndarray) -> Proportionality:
+        """Return sums over events with times less the mean of all times, in the unit of the plan."""
+        _, rows, total, *_ = self._facts[0]
+        found = self._total("drift", 1, drift=b[None], centre=np.array([total / rows]))
+        crossed, squared = (symmetric(found[name][0], self.size) for name in ("crossed", "squared"))
+        return Proportionality(found["drift"][0], self.information(b), crossed, squared)
+
+
+class SitesClasses(_SitesOthers):
+    """The likelihood of several classes over sites."""
+
+    _factors: ClassVar = {"HC0": "HC0", "HC1": "HC1", "client": "CR1"}
+
+    def __init__(self, ask: Asking, family: Family, shift: np.ndarray, M: np.ndarray, own: bool) -> None:
+        self.blocks = ask.server.blocks
+        super().__init__(ask, family, shift, M, own)
+
+
+_KINDS: dict[str, type[SitesLikelihood]] = {"cox": SitesTimes, "multinomial": SitesClasses}
+
+
 @dataclass
 class SitesModel:
     """What is analysed over sites: words and columns that all have agreed on, and whom to ask."""
@@ -241,11 +307,12 @@ class SitesModel:
     left_out: list[tuple[str, str, int]] = field(default_factory=list)
     notes: tuple[tuple[str, str], ...] = ()
     classes: tuple[str, ...] = ()
+    has_strata: bool = False  # within sites
 
     @property
     def intercepts(self) -> list[int]:
-        """Where the intercept is among the coefficients."""
-        return [j for j, name in enumerate(self.names) if name == INTERCEPT]
+        """Where intercepts are among the coefficients."""
+        return intercepts_of(self.names)
 
     @property
     def federation(self) -> Any:
@@ -277,13 +344,17 @@ class SitesModel:
 
     def standardised(self, kept: list[int], own: bool) -> tuple[SitesLikelihood, np.ndarray]:
         """Return the likelihood of some columns, standardised, and T with b = T b~."""
-        names = [self.names[j] for j in kept]
+        several = max(len(self.classes) - 1, 1)
+        p = len(self.names) // several
+        kept = columns_of_all(kept, several, p)
+        names = [self.names[j].rpartition(": ")[2] if self.classes else self.names[j] for j in kept]
         mean, scale = (a[kept] for a in self.moments)
         if not own:
             mean = mean * float(INTERCEPT in names)
-        T, shift, M = np.diag(1.0 / scale), np.zeros(len(self.names)), np.zeros((len(self.names), len(kept)))
+        T, shift, M = np.diag(1.0 / scale), np.zeros(p), np.zeros((p, len(kept)))
         if INTERCEPT in names:
             mean[0], scale[0] = 0.0, 1.0
             T[0, 0], T[0, 1:] = 1.0, -mean[1:] / scale[1:]
         shift[kept], M[kept, range(len(kept))] = mean, 1.0 / scale
-        return SitesLikelihood(self.ask, self.family, shift, M, own), T
+        kind = _KINDS.get(self.family.name, SitesLikelihood)
+        return kind(self.ask, self.family, shift, M, own), np.kron(np.eye(several), T)

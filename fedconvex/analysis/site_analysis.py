@@ -88,8 +88,11 @@ def _analysed(
 ) -> Analysis:
     """Return the analysis of the sites of a roster, and who was left out."""
     server = SiteEngine(plan.method, roster, transport, np.uint64(0), _MODELS).server
-    notes = (("Left out", f"{', '.join(lost)}: no answer, or a refusal"),) if lost else ()
-    rows = SitesModel(Asking(server), plan.family, plan.names, plan.terms, plan.event, plan.units, notes=notes)
+    gone = (("Left out", f"{', '.join(lost)}: no answer, or a refusal"),) if lost else ()
+    rows = SitesModel(
+        Asking(server), plan.family, plan.names, plan.terms, plan.event, plan.units, notes=(*gone, *plan.notes),
+        classes=plan.coding.classes, has_strata=plan.coding.survival.strata is not None,
+    )  # fmt: skip
     return analysed(rows, plan.site_intercepts, robust, level, intervals)
 
 

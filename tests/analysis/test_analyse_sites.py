@@ -285,7 +285,7 @@ def test_no_question_is_answered_from_few_rows(rng):
     tilt = np.zeros((1, p, p))
     tilt[0, 0, 0] = (1.0 - 1e-6) / 0.25
     for words, what, arrays in (
-        ("fewer than five", "end", {**at, "end": steep}),
+        ("fewer than 5 rows.*Guards.answer=", "end", {**at, "end": steep}),
         ("metric|fewer", "robust", {**at, "robust": steep, "inverse": tilt}),
         ("once at a time", "moments", {"center": np.zeros((20, p)), "unit": np.ones((20, p))}),
         ("positive semidefinite", "reach", {**at, "inverse": -np.eye(p)[None]}),
@@ -313,8 +313,8 @@ def test_what_no_rows_can_give_names_the_site(what, lie, rng, monkeypatch):
     honest, table, plan = site_answers._ANSWERS[what], hospitals("quasipoisson", rng), planned("quasipoisson")
     mass = plan.rows(parts(table)["y"], "y", Guards(parameters=1.0)).masses[0]
 
-    def told(rows, asked, i):
-        found = honest(rows, asked, i)
+    def told(problem, rows, asked, i):
+        found = honest(problem, rows, asked, i)
         return lie(found) if rows.n == mass else found
 
     monkeypatch.setitem(site_answers._ANSWERS, what, told)

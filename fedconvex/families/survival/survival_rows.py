@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -93,7 +93,7 @@ class SurvivalFederation(Federation):
     entry: np.ndarray | None = None
     strata: np.ndarray | None = None
 
-    carried = ("event", "entry", "strata")  # what rows have beside those of a `Federation`
+    carried: ClassVar[tuple[str, ...]] = ("event", "entry", "strata")  # what rows have beside those of a `Federation`
 
     def __post_init__(self) -> None:
         super().__post_init__()
