@@ -4,6 +4,7 @@ import json
 import math
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -103,6 +104,23 @@ def test_a_child_hangs_by_its_cpu_time_or_asleep_not_by_the_clock():
     child = Child(stopped)
     threading.Timer(0.6, os.kill, (child.pid, signal.SIGCONT)).start()
     assert child.result(0.1) == {"returned": "done"}
+
+
+def test_a_child_never_goes_on_as_its_parent():
+    """Whose parent is gone, who leaves, or whose memory cannot be limited."""
+    parent = os.getpid()
+    try:
+        child = Child(time.perf_counter)
+        os.close(child._pipe)
+        ends = [os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])]
+        found = [in_a_child(sys.exit), in_a_child(lambda: in_a_child(int, memory=1 << 40), memory=1 << 30)["returned"]]
+    except BaseException:
+        if os.getpid() != parent:
+            os._exit(9)
+        raise
+    assert ends == [0]
+    assert found[0] == {"crashed": 0}
+    assert found[1]["message"] == "not allowed to raise maximum limit"
 
 
 @pytest.mark.slow

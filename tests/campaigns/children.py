@@ -29,8 +29,11 @@ class Child:
         self._pipe, here = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            os.close(self._pipe)
-            _answer(function, here, memory)
+            try:
+                os.close(self._pipe)
+                _answer(function, here, memory)
+            finally:  # whatever happens, such as that the parent is gone: never go on as if it were the parent
+                os._exit(0)
         os.close(here)
 
     def kill(self) -> None:
@@ -79,14 +82,14 @@ def in_a_child(function: Callable[[], Any], seconds: float = 60.0, memory: int |
 
 
 def _answer(function: Callable[[], Any], pipe: int, memory: int | None) -> None:
-    """Be the child: call, send, and leave without cleaning up what belongs to the parent."""
+    """Be the child: call, and send. It must end without cleaning up what belongs to the parent."""
     quiet = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(quiet, stream)
-    if memory is not None:
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
     try:
+        if memory is not None:
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
         answer = {"returned": function()}
         json.dumps(answer)
     except Exception as error:
@@ -95,4 +98,3 @@ def _answer(function: Callable[[], Any], pipe: int, memory: int | None) -> None:
     sent = memoryview(json.dumps(answer).encode())
     while sent:
         sent = sent[os.write(pipe, sent) :]
-    os._exit(0)
