@@ -35,7 +35,7 @@ def main() -> None:
     print("ready", flush=True)
     for line in sys.stdin:
         calls = json.loads(line)
-        found = in_a_child(lambda calls=calls: [outcome(*call) for call in calls], 3.0 * seconds, MEMORY)
+        found = in_a_child(lambda calls=calls: [outcome(*call) for call in calls], 6.0 * seconds, MEMORY)
         outcomes = found.get("returned") or [alone(call, seconds) for call in calls]
         print(json.dumps(outcomes), flush=True)
 
