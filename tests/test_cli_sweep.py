@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from test_written_files import full
 
 from fedconvex.cli import main
 from fedconvex.sweeps import read_sweep, sweeping
@@ -47,6 +48,23 @@ def test_the_step_size_holds_for_all_l2(table, capsys):
     assert status == 0 and "step size 0.0099" in out.out
     gaps = read_sweep("f.npz").select(l2=100)["gap"]
     assert 0.0 < gaps[2] <= gaps[1] <= gaps[0]
+
+
+@pytest.mark.slow
+def test_a_full_disk_leaves_finished_runs_or_nothing(table, capsys, monkeypatch):
+    grid = ["--method", "fedavg", "--grid", "step_size=0.1,0.2", "--seeds", "1", "--out", "f.npz"]
+    for after in (0, 1):  # the description of the sweep, its first runs
+        with monkeypatch.context() as patch:
+            full(patch, after)
+            status, out = said(capsys, *grid)
+        assert status == 2 and "No space left" in out.err and "finished" not in out.err
+        assert [f.name for f in table.iterdir()] == ["d.csv"]
+    with monkeypatch.context() as patch:
+        full(patch, 5)
+        status, out = said(capsys, *grid)
+    assert status == 2 and "finished work is in f.npz.parts: the same command resumes from it" in out.err
+    status, out = said(capsys, *grid)
+    assert status == 0 and sorted(f.name for f in table.iterdir()) == ["d.csv", "f.npz"]
 
 
 @pytest.mark.slow

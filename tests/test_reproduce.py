@@ -13,9 +13,12 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from test_written_files import full
+
 from fedconvex._progress import progress_line
 from fedconvex.cli import main
 from fedconvex.papers import EXPERIMENTS, Claim, Experiment, Findings, summary, write
+from fedconvex.papers.finished_parts import kept
 from fedconvex.papers.style import blank
 
 
@@ -29,6 +32,8 @@ def planted(monkeypatch, tmp_path):
         tell(0.5, "adding")
         if seed == 130:
             raise KeyboardInterrupt
+        if seed == 77:
+            kept("sum", lambda: seen.setdefault("made", 0))
         figure, (axis,) = blank()
         axis.plot([0, 1], [1, 2])
         rows = [{"method": "A", "rounds": "12", "loss": 1 / 3}, {"method": "Longer", "rounds": "1k+", "loss": math.nan}]
@@ -90,6 +95,22 @@ def test_interrupted(planted, tmp_path, capsys):
     assert main(["reproduce", "sums", "--seed", "130"]) == 130
     assert "not written" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_a_full_disk_loses_no_finished_work_and_leaves_no_empty_folder(planted, tmp_path, capsys, monkeypatch, after):
+    with monkeypatch.context() as patch:
+        full(patch, after)  # the mark of the parts, the part, the first figure
+        assert main(["reproduce", "sums", "--seed", "77"]) == 2
+    told = capsys.readouterr().err
+    assert "No space left" in told
+    if after < 2:
+        assert list(tmp_path.iterdir()) == [] and "finished" not in told
+        return
+    assert "finished work is in reproduce-sums/parts: the same command resumes from it" in told.replace("\\", "/")
+    del planted["made"]
+    assert main(["reproduce", "sums", "--seed", "77"]) == 0
+    assert "made" not in planted and not (tmp_path / "reproduce-sums" / "parts").exists()
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from fedconvex._check import printable
@@ -52,6 +53,19 @@ def writing(files: Iterable[Any]) -> Iterator[list[Any]]:
         raise error from None
     else:
         yield written
+
+
+@contextmanager
+def resumable(place: Path | None, finished: Callable[[], bool]) -> Iterator[None]:
+    """Say where finished work is kept if the disk or the memory is full."""
+    try:
+        yield
+    except BrokenPipeError:  # nobody reads what is printed
+        raise
+    except (OSError, RuntimeError, MemoryError):
+        if place is not None and finished():
+            say(f"fedconvex: finished work is in {place}: the same command resumes from it", sys.stderr)
+        raise
 
 
 def say(text: str, file: Any = None) -> None:

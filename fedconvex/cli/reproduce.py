@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from fedconvex._check import bad, nearest
 from fedconvex._files import check_folder
 from fedconvex._progress import progress_line
 from fedconvex.cli.arguments import count
-from fedconvex.cli.output import fill, fits, say, writing
+from fedconvex.cli.output import fill, fits, resumable, say, writing
 from fedconvex.cli.parser import FAILED, OK, stopped
 
 
@@ -45,7 +46,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _reproduce(args: argparse.Namespace) -> int:
-    from fedconvex.papers import EXPERIMENTS, summary, write
+    from fedconvex.papers import EXPERIMENTS
     from fedconvex.papers.finished_parts import number_kept
 
     if args.name is None:
@@ -55,27 +56,48 @@ def _reproduce(args: argparse.Namespace) -> int:
     if args.name not in EXPERIMENTS:
         raise _unknown(args.name, EXPERIMENTS)
     out = _folder(f"reproduce-{args.name}" if args.out is None else args.out)
-    began, parts = time.perf_counter(), out / "parts"
+    new, parts = not out.is_dir(), out / "parts"
     if number_kept(parts):
         print(f"fedconvex: finished parts of an earlier run in {parts} are used where they fit", file=sys.stderr)
     try:
-        found = EXPERIMENTS[args.name].run(
-            quick=args.quick, seed=args.seed or 0, data=args.data, progress=progress_line(), parts=parts
-        )
+        with resumable(parts, lambda: number_kept(parts) > 0):
+            return _carried_out(args, out, parts)
     except KeyboardInterrupt as stop:
         word, status = stopped(stop)
         done = number_kept(parts)
         cure = f"; the same command goes on from its {done} finished parts" if done else ""
         print(f"\nfedconvex: {word}: files of an unfinished experiment are not written{cure}", file=sys.stderr)
         return status
+    finally:
+        if new:
+            with suppress(OSError):  # there is something in it
+                out.rmdir()
+
+
+def _carried_out(args: argparse.Namespace, out: Path, parts: Path) -> int:
+    """Run the experiment, write its files, and return the exit status."""
+    from fedconvex.papers import EXPERIMENTS, summary
+
+    began = time.perf_counter()
+    found = EXPERIMENTS[args.name].run(
+        quick=args.quick, seed=args.seed or 0, data=args.data, progress=progress_line(), parts=parts
+    )
     args.status = OK if found.holds else FAILED
-    shutil.rmtree(parts, ignore_errors=True)
-    with writing(path for path in write(found, out)) as files:
+    with writing(_written(found, out, parts)) as files:
         say(summary(found))
         if "table" in found.tables:
             say("\n".join(["Table:", _table(found.tables["table"])]))
     say(f"Wrote {len(files)} files to {out} after {time.perf_counter() - began:.0f} s.")
     return int(args.status)
+
+
+def _written(found: Any, out: Path, parts: Path) -> Iterator[Path]:
+    """Write the files, then remove the finished parts, and yield the names."""
+    from fedconvex.papers import write
+
+    files = write(found, out)
+    shutil.rmtree(parts, ignore_errors=True)
+    yield from files
 
 
 def lines(experiments: Mapping[str, Any]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from fedconvex.cli.arguments import add_data, add_problem, count, number
 from fedconvex.cli.input_data import affordable, prepare
 from fedconvex.cli.method import check_settings, method_of
 from fedconvex.cli.named import first_settings, read_value
-from fedconvex.cli.output import fits, say, writing
+from fedconvex.cli.output import fits, resumable, say, writing
 from fedconvex.cli.parser import OK, Refused
 from fedconvex.cli.solve import add_method
 from fedconvex.cli.summary import plain
@@ -101,6 +101,7 @@ def _grid(args: argparse.Namespace) -> dict[str, list[Any]]:
 def _sweep(args: argparse.Namespace) -> int:
     from fedconvex import Problem, sweep
     from fedconvex.constants.default_steps import smoothness_of
+    from fedconvex.sweeps.answers_on_disk import any_finished
 
     grid = _grid(args)
     _check(args, grid)
@@ -119,15 +120,16 @@ def _sweep(args: argparse.Namespace) -> int:
     folder = None if args.out is None else Path(f"{args.out}.parts")
     if folder is not None:
         args.checkpoint = folder
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # the summary says it
-        made = of if "l2" in grid else problem
-        found = sweep(method, made, grid=grid, n_jobs=args.jobs, folder=folder, **settings)
-    with writing(_written(args, found, folder)) as written:
-        if args.json:
-            print(json.dumps(plain(_facts(found, _over(args, found.parameters), phrase)), allow_nan=False))
-        else:
-            say(_summary(args, found, f"{data.title}: {phrase}", written))
+    with resumable(folder, lambda: any_finished(Path(f"{args.out}.parts"))):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # the summary says it
+            made = of if "l2" in grid else problem
+            found = sweep(method, made, grid=grid, n_jobs=args.jobs, folder=folder, **settings)
+        with writing(_written(args, found, folder)) as written:
+            if args.json:
+                print(json.dumps(plain(_facts(found, _over(args, found.parameters), phrase)), allow_nan=False))
+            else:
+                say(_summary(args, found, f"{data.title}: {phrase}", written))
     return OK
 
 

@@ -34,7 +34,7 @@ _IDENTITY = "run.json"
 def keeping(folder: Path | None, name: str, quick: bool, seed: int, data: Any) -> Iterator[None]:
     """Keep the parts that are made inside in a folder, and throw away what another run left there.
 
-    Nothing is kept without a folder, or where the data are an object in memory.
+    A folder without parts does not stay. Nothing is kept without a folder, or where the data are an object in memory.
 
     Raises
     ------
@@ -56,6 +56,8 @@ def keeping(folder: Path | None, name: str, quick: bool, seed: int, data: Any) -
         yield
     finally:
         _HOME.reset(token)
+        if folder.is_dir() and not number_kept(folder):
+            shutil.rmtree(folder)
 
 
 def _ours(folder: Path) -> bool:

@@ -200,6 +200,11 @@ def _answers_in(file: Path) -> dict[int, Mapping[str, np.ndarray] | str]:
     return answers
 
 
+def any_finished(folder: Path) -> bool:
+    """Whether a folder, if it is there, holds any answers."""
+    return folder.is_dir() and bool(_parts(folder))
+
+
 def _parts(folder: Path) -> list[tuple[int, int, Path]]:
     """Return first job, end and name of all files of answers."""
     found = ((_PART.fullmatch(file.name), file) for file in folder.iterdir())

@@ -18,11 +18,12 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import fedconvex
 from fedconvex._check import bad, maybe_flag, numeric, real, whole
+from fedconvex._files import check_folder
 from fedconvex._progress import progress_line
 from fedconvex.draws import key_from_seed
 from fedconvex.driver import Status, run
 from fedconvex.driver.checkpoint import about_problem
-from fedconvex.sweeps.answers_on_disk import alone_in, carried_out, check_jobs, opened
+from fedconvex.sweeps.answers_on_disk import alone_in, any_finished, carried_out, check_jobs, opened
 from fedconvex.sweeps.combinations import Grid, Setting
 from fedconvex.sweeps.shared_rows import lightened, shared
 from fedconvex.sweeps.sweep_frame import STATUSES, Sweep, frame_of
@@ -183,10 +184,17 @@ def _about(grid: Grid, seeds: range, plan: _Plan, blocks: list[tuple[int, range]
 
 @contextlib.contextmanager
 def _place(folder: Any, about: dict[str, Any]) -> Iterator[Path]:
-    """Open the folder of a sweep, or a temporary one."""
+    """Open the folder of a sweep, or a temporary one; a new one in which nothing was finished does not stay."""
     if folder is not None:
-        with alone_in("sweep", opened("sweep", folder, about)) as place:
-            yield place
+        place = check_folder("sweep: folder", folder)
+        new = not place.exists()
+        try:
+            with alone_in("sweep", opened("sweep", place, about)):
+                yield place
+        except BaseException:
+            if new and not any_finished(place):
+                shutil.rmtree(place, ignore_errors=True)
+            raise
         return
     home = tempfile.mkdtemp(prefix="fedconvex-sweep-")
     try:
