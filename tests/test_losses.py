@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fedconvex.kernels import batches, dispatch, row_losses
 from fedconvex.losses import Exponential, Hinge, Logistic, SmoothedHinge, Softmax, Squared
+from fedconvex.losses.stable import log_root_between, logit_root
 
 EPS = np.finfo(float).eps
 BANDS = (1e-3, 0.5, 1.0, 3.0)
@@ -431,3 +432,13 @@ def test_exp_is_accurate_and_keeps_nan(compiled):
     assert math.isnan(f(math.nan))
     assert f(-1e300) == f(-708.0) < 1e-307
     assert f(1e300) == f(708.0) > 1e307
+
+
+@pytest.mark.parametrize("q", [1.0, 1e29, 1e31, 1e100, 1e307])
+@pytest.mark.parametrize("z", [0.0, 3.0, -3.0])
+def test_roots_of_dual_steps_where_newton_starts_hundreds_of_steps_away(q, z):
+    """t + q e^t = z, and t + z + q s(t) = 0, by what is left of q: Newton's method moves t by one a step."""
+    t = log_root_between(q, z)
+    np.testing.assert_allclose(q * math.exp(t), z - t, rtol=1e-12)
+    t = logit_root(z, q, 0.0)
+    np.testing.assert_allclose(q * math.exp(t) / (1.0 + math.exp(t)), -(t + z), rtol=1e-12)

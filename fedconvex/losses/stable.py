@@ -67,11 +67,14 @@ def excess(t):
 def log_root_between(q, s):
     """Return the t with t + q e^t = s, for q >= 0, by safeguarded Newton steps from its right.
 
-    t + q e^t is increasing and convex: Newton's method decreases to the root.
+    t + q e^t is increasing and convex: Newton's method decreases to the root, by one a step where q e^t is large. At
+    -log q the function is 1 - log q, so the root is below it, or at most the t with q e^t = s + log q.
     """
     high = s
     if q > 0.0 and s > 0.0:  # t >= 0 implies q e^t <= s
         high = min(s, math.log(s / q) if s > q else 0.0)
+    if q > 1e30:
+        high = min(high, math.log(max(s + math.log(q), 1.0)) - math.log(q))
     low = high - max(high + q * math.exp(min(high, 700.0)) - s, 0.0)
     t = high
     for _ in range(200):
@@ -91,9 +94,18 @@ def log_root_between(q, s):
 
 
 def logit_root(z, q, u):
-    """Return the t with t + z + q (s(t) - u) = 0, s(t) = 1/(1 + e^-t), for q >= 0, by safeguarded Newton steps."""
+    """Return the t with t + z + q (s(t) - u) = 0, s(t) = 1/(1 + e^-t), for q >= 0, by safeguarded Newton steps.
+
+    For q of many digits these are too many from -z: e^t/2 <= s(t) <= e^t for t <= 0, and 1 - s(t) = s(-t).
+    """
     low, high = -z - q * (1.0 - u), -z + q * u  # s in (0, 1) brackets the root
     t = min(max(-z, low), high)
+    if q > 1e30:
+        if high <= 0.5 * q:
+            low, high = log_root_between(q, high), min(log_root_between(0.5 * q, high), 0.0)
+        else:
+            low, high = -min(log_root_between(0.5 * q, -low), 0.0), -log_root_between(q, -low)
+        t = high if high <= 0.0 else low
     last = math.inf
     for _ in range(200):
         e = math.exp(-abs(t))
