@@ -1,8 +1,9 @@
 """How both ends of a connection prove who they are: `TLS` with a certificate for each site, or `Plain` on one machine.
 
 In a certificate the place is a name of its own kind (subjectAltName, URI): ``fedconvex:server``, or
-``fedconvex:site:2`` for client 2 of the roster. Authority, period and key are checked by Python's `ssl`, the name of
-the server's machine too; the place is compared here, at both ends.
+``fedconvex:site:2`` for client 2 of the roster; where sites have names, ``fedconvex:site:north``. Authority,
+period and key are checked by Python's `ssl`, the name of the server's machine too; the place is
+compared here, at both ends.
 """
 
 from __future__ import annotations
@@ -46,6 +47,15 @@ class TLS:
         PEM files of this end; the key readable by its owner only, and not encrypted.
     authority : path
         PEM file with the certificate of the authority; no other one is trusted.
+    sites : tuple of str, optional
+        Names that stand in the certificates of clients 0, 1, ...; default their numbers.
+    revoked : tuple of str, optional
+        SHA-256 of certificates that are refused all the same, in hexadecimal digits.
+
+    Attributes
+    ----------
+    peer : str
+        SHA-256 of the certificate that the server has shown last, "" before.
 
     Raises
     ------
@@ -62,6 +72,9 @@ class TLS:
     certificate: str | os.PathLike[str]
     key: str | os.PathLike[str]
     authority: str | os.PathLike[str]
+    sites: tuple[str, ...] = ()
+    revoked: tuple[str, ...] = ()
+    peer: str = field(default="", init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("certificate", "key", "authority"):
@@ -96,7 +109,9 @@ class TLS:
         end.do_handshake()
         line = Line(end)
         try:
-            number = _number(_place(line))
+            number = _number(_place(line), self.sites)
+            if (shown := _digest(line)) in self.revoked:
+                raise Stranger(f"the certificate {shown[:16]}..., which is revoked")
         except Stranger:
             line.send(HELLO, _PLACES.pack(_NONE, 0), stop - time.monotonic())
             raise
@@ -121,6 +136,9 @@ class TLS:
             line = Line(self._client.wrap_socket(end, server_hostname=host))
             if (place := _place(line)) != _SERVER:
                 raise Stranger(place)
+            if (shown := _digest(line)) in self.revoked:
+                raise Stranger("a server whose certificate is revoked")
+            object.__setattr__(self, "peer", shown)
             content = line.receive(_PLACES.size, stop - time.monotonic())[1]
         except ssl.SSLCertVerificationError as error:
             cure = "see docs/sites.md on certificates"
@@ -189,8 +207,14 @@ def _place(line: Line) -> str:
     return str(places[0])
 
 
-def _number(place: str) -> int:
-    """Return the number of a site from its place.
+def _digest(line: Line) -> str:
+    """Return the SHA-256 of the certificate that the other end has shown, in hexadecimal digits."""
+    shown = line.end.getpeercert(binary_form=True) or b""  # type: ignore[attr-defined]
+    return hashlib.sha256(shown).hexdigest()
+
+
+def _number(place: str, sites: tuple[str, ...] = ()) -> int:
+    """Return the number of a site from its place, in which its name stands if sites have names.
 
     Raises
     ------
@@ -198,6 +222,10 @@ def _number(place: str) -> int:
         If it is no site's.
     """
     digits = place.removeprefix(_SITE)
+    if sites and digits != place and digits in sites:
+        return sites.index(digits)
+    if sites:
+        raise Stranger(f"the certificate of {place[:60]!r}")
     if digits == place or not (digits.isascii() and digits.isdigit() and len(digits) < 10):
         raise Stranger(f"the certificate of {place[:60]!r}")
     return int(digits)
