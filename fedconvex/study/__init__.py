@@ -1,0 +1,14 @@
+"""A study: sites that keep their rows agree on a file, and analyse and solve together over a network."""
+
+from typing import TYPE_CHECKING
+
+from fedconvex import _lazy
+
+if TYPE_CHECKING:
+    from fedconvex.study.agreement import Study, read_study
+    from fedconvex.study.checking import check_site
+    from fedconvex.study.site_settings import SiteSettings, read_site
+
+__all__ = ["SiteSettings", "Study", "check_site", "read_site", "read_study"]
+
+__getattr__, __dir__ = _lazy.attach(__name__, __file__)

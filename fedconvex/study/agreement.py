@@ -1,0 +1,325 @@
+"""`Study`: what sites and their coordinator have agreed on, read from a file that is the same at all of them.
+
+It holds no row and no figure of rows. Who takes part, what is asked, and what every column becomes, stands in it; so
+that two of them are the same where their digests are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from fedconvex._check import bad, flag
+from fedconvex.study.schema import Key, Section, Tables, count, number, one_of, pair, text, texts
+
+NUMBER, CATEGORY = "number", "category"
+REFUSE, LEAVE_OUT, INDICATOR, OTHER = "refuse", "leave out", "indicator", "other"
+MISSING_LEVEL, OTHER_LEVEL = "(missing)", "(other)"
+FAMILIES = ("gaussian", "logistic", "poisson", "quasipoisson", "gamma")
+LOSSES = {"squared": "Squared", "logistic": "Logistic"}
+_SITE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
+_FINGERPRINT = re.compile(r"SHA256:([0-9A-F]{2}:){31}[0-9A-F]{2}")
+
+
+def site_name(who: str, x: Any) -> str:
+    """Return the name of a site: it stands in its certificate."""
+    name = text(who, x)
+    if not _SITE.fullmatch(name):
+        raise bad(who, "be a letter, then letters, digits, - and _, at most 40", repr(name))
+    return name
+
+
+def fingerprint(who: str, x: Any) -> str:
+    """Return the fingerprint of a certificate."""
+    given = text(who, x)
+    if not _FINGERPRINT.fullmatch(given.upper()):
+        raise bad(
+            who, "be SHA256: and 32 bytes as AA:BB:...", repr(given), "`fedconvex study cert show FILE` prints it"
+        )
+    return given.upper()
+
+
+def _sites(who: str, x: Any) -> tuple[str, ...]:
+    return tuple(site_name(who, name) for name in texts(who, x))
+
+
+def _address(who: str, x: Any) -> tuple[str, int]:
+    host, colon, port = text(who, x).rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise bad(who, "be a host and a port", repr(x), '"fl.example.org:5555"')
+    return host.strip("[]"), int(port)
+
+
+def listening(address: str) -> tuple[str, int]:
+    """Return host and port of an address on the command line."""
+    return _address("--listen", address)
+
+
+def _prints(who: str, x: Any) -> tuple[str, ...]:
+    return tuple(fingerprint(who, one) for one in texts(who, x)) if x != [] else ()
+
+
+def _penalty(who: str, x: Any) -> float:
+    return number(0.0, strict=True)(who, x)
+
+
+def _inline(keys: Section) -> Any:
+    """Return the rule of an inline table; its keys are checked where the study is read, with their lines."""
+    return lambda who, x: x
+
+
+ANALYSE: Section = {
+    "family": Key(one_of(*FAMILIES), needed=True),
+    "strata": Key(one_of("site"), None),
+    "robust": Key(one_of("HC0", "HC1", "HC2", "HC3", "client"), None),
+    "level": Key(number(0.5, strict=True), 0.95),
+    "intervals": Key(one_of("wald", "profile"), "wald"),
+}
+SOLVE: Section = {
+    "loss": Key(one_of(*LOSSES), needed=True),
+    "l2": Key(_penalty, needed=True),
+    "method": Key(one_of("auto", "newton", "fedavg", "scaffold", "fedsgd"), "auto"),
+    "step_size": Key(number(0.0, strict=True), None),
+    "local_steps": Key(count(1), 5),
+    "rounds": Key(count(1, 100_000), 500),
+    "tol": Key(number(0.0, strict=True), 1e-6),
+}
+QUESTIONS = {"analyse": ANALYSE, "solve": SOLVE}
+STUDY: Section = {"name": Key(text, needed=True)}
+COORDINATOR: Section = {
+    "address": Key(_address, needed=True),
+    "authority": Key(fingerprint, None),
+    "revoked": Key(_prints, ()),
+}
+SITES: Section = {
+    "require": Key(_sites, needed=True),
+    "deadline": Key(number(1.0), 600.0),
+}
+ASK: Section = {
+    **{name: Key(_inline(keys)) for name, keys in QUESTIONS.items()},
+    "secure_sums": Key(flag, True),
+    "bits": Key(count(10, 50), 40),
+}
+TARGET: Section = {
+    "column": Key(text, needed=True),
+    "values": Key(texts, None),
+    "range": Key(pair, None),
+    "missing": Key(one_of(REFUSE, LEAVE_OUT), REFUSE),
+}
+COLUMN: Section = {"kind": Key(one_of(NUMBER, CATEGORY), needed=True)}
+BOTH: Section = {"missing": Key(one_of(REFUSE, LEAVE_OUT, INDICATOR), REFUSE), "absent_at": Key(_sites, ())}
+OF_KIND: dict[str, Section] = {
+    NUMBER: {
+        **COLUMN,
+        "center": Key(number(), 0.0),
+        "scale": Key(number(0.0, strict=True), 1.0),
+        "range": Key(pair, None),
+        "codes": Key(texts, ()),
+        **BOTH,
+    },
+    CATEGORY: {
+        **COLUMN,
+        "values": Key(texts, needed=True),
+        "reference": Key(text, None),
+        "unknown": Key(one_of(REFUSE, OTHER), REFUSE),
+        "codes": Key(texts, ()),
+        **BOTH,
+    },
+}
+
+
+@dataclass(frozen=True)
+class StudyColumn:
+    """What a column becomes.
+
+    Attributes
+    ----------
+    name, kind : str
+        "number" or "category".
+    center, scale : float
+        Numbers count from the centre, in units of the scale.
+    range : (float, float) or None
+        Numbers outside of it are refused.
+    values : tuple of str
+        Categories; the first one is the reference of an analysis unless another is named.
+    missing : str
+        "refuse", "leave out" the row, or "indicator": the centre, and a feature that marks it; of names, a category.
+    unknown : str
+        Categories that the study does not have: "refuse", or "other", a category of its own.
+    absent_at : tuple of str
+        Sites whose tables lack the column: all of its cells are missing there.
+    codes : tuple of str
+        Values that stand for missing cells.
+    """
+
+    name: str
+    kind: str
+    center: float = 0.0
+    scale: float = 1.0
+    range: tuple[float, float] | None = None
+    values: tuple[str, ...] = ()
+    reference: str | None = None
+    missing: str = REFUSE
+    unknown: str = REFUSE
+    absent_at: tuple[str, ...] = ()
+    codes: tuple[str, ...] = ()
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Categories at all sites, those for missing and unknown cells among them."""
+        more = [MISSING_LEVEL] * (self.missing == INDICATOR) + [OTHER_LEVEL] * (self.unknown == OTHER)
+        return (*self.values, *more)
+
+    @property
+    def marker(self) -> str | None:
+        """Name of the feature that marks missing numbers, if there is one."""
+        return f"{self.name}={MISSING_LEVEL}" if self.kind == NUMBER and self.missing == INDICATOR else None
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """What all agree on; `read_study` reads it.
+
+    Attributes
+    ----------
+    name : str
+    digest : str
+        SHA-256 of the file, in hexadecimal digits.
+    address : (str, int)
+        Host and port of the coordinator.
+    authority : str or None
+        Fingerprint of the authority's certificate.
+    revoked : tuple of str
+        Fingerprints of certificates that are no longer accepted.
+    sites : tuple of str
+        All of them are required.
+    deadline : float
+        Seconds that a site is waited for which is lost.
+    ask : mapping
+        "analyse" and "solve", those that are asked, with their settings.
+    target : mapping
+        column, values, range, missing.
+    columns : tuple of StudyColumn
+    content : bytes
+        The file.
+    """
+
+    name: str
+    digest: str
+    address: tuple[str, int]
+    authority: str | None
+    revoked: tuple[str, ...]
+    sites: tuple[str, ...]
+    deadline: float
+    ask: dict[str, dict[str, Any]]
+    secure_sums: bool
+    bits: int
+    target: dict[str, Any]
+    columns: tuple[StudyColumn, ...]
+    content: bytes
+
+    def __repr__(self) -> str:
+        asked = ", ".join(self.ask)
+        return f"Study({self.name}: {asked}; {len(self.sites)} sites, {len(self.columns)} columns; {self.short})"
+
+    @property
+    def short(self) -> str:
+        """The first 64 bits of the digest, to be compared by telephone."""
+        return "-".join(self.digest[i : i + 4] for i in range(0, 16, 4))
+
+
+def read_study(path: str | os.PathLike[str]) -> Study:
+    """Return the study that a file describes.
+
+    Parameters
+    ----------
+    path : path
+        TOML; ``docs/study.md`` lists sections and keys.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError, TypeError
+        If there is no such file, or a key is unknown, missing, or against its rule: with its line.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> from fedconvex.study import read_study
+    >>> content = '''
+    ... [study]
+    ... name = "wards"
+    ... [coordinator]
+    ... address = "localhost:5555"
+    ... [sites]
+    ... require = ["north", "south"]
+    ... [ask]
+    ... analyse = { family = "gaussian" }
+    ... [target]
+    ... column = "days"
+    ... [columns.age]
+    ... kind = "number"
+    ... '''
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "study.toml"
+    ...     _ = path.write_text(content)
+    ...     read_study(path)
+    Study(wards: analyse; 2 sites, 1 columns; 1c9b-1f8d-525a-63ab)
+    """
+    file = Tables(path)
+    file.sections(dict.fromkeys(("study", "coordinator", "sites", "ask", "target", "columns"), True))
+    head, where = file.section(STUDY, "study"), file.section(COORDINATOR, "coordinator")
+    sites, ask, target = file.section(SITES, "sites"), file.section(ASK, "ask"), file.section(TARGET, "target")
+    asked = {name: file.section(keys, "ask", name) for name, keys in QUESTIONS.items() if ask[name] is not None}
+    if not asked:
+        raise bad(file.where("ask"), f"ask for {' or '.join(QUESTIONS)}", "nothing")
+    columns = tuple(_column(file, name, sites["require"]) for name in file.tables["columns"])
+    if not columns:
+        raise bad(file.where("columns"), "have a column: [columns.age]", "none")
+    if target["column"] in {c.name for c in columns}:
+        raise bad(file.where("target", "column"), "be no feature", repr(target["column"]), "one of them is not needed")
+    _check_target(file, target, asked)
+    if len(sites["require"]) < 2:
+        raise bad(file.where("sites", "require"), "name two sites or more", "one")
+    return Study(
+        head["name"], hashlib.sha256(file.content).hexdigest(), where["address"], where["authority"],
+        where["revoked"], sites["require"], sites["deadline"], asked, ask["secure_sums"],
+        ask["bits"], target, columns, file.content,
+    )  # fmt: skip
+
+
+def _column(file: Tables, name: str, sites: tuple[str, ...]) -> StudyColumn:
+    """Return a column as its section says."""
+    path = ("columns", name)
+    text(file.where(*path), name)
+    table = file.tables["columns"][name]
+    kind = table.get("kind") if isinstance(table, dict) else None
+    keys = OF_KIND.get(kind if isinstance(kind, str) else "", {**COLUMN, **OF_KIND[NUMBER], **OF_KIND[CATEGORY]})
+    column = StudyColumn(name, **file.section(keys, *path))
+    if column.reference is not None and column.reference not in column.values:
+        raise bad(file.where(*path, "reference"), f"be one of {', '.join(column.values)}", repr(column.reference))
+    if strange := [site for site in column.absent_at if site not in sites]:
+        raise bad(file.where(*path, "absent_at"), f"be among {', '.join(sites)}", repr(strange[0]))
+    if column.absent_at and column.missing != INDICATOR:
+        cure = 'its cells are all missing there: missing = "indicator", or leave the column out'
+        raise bad(
+            file.where(*path, "missing"), f'be "{INDICATOR}" where a site lacks the column', repr(column.missing), cure
+        )
+    return column
+
+
+def _check_target(file: Tables, target: dict[str, Any], asked: dict[str, dict[str, Any]]) -> None:
+    """Raise unless the target is what is asked about: two values for logistic, numbers otherwise."""
+    for what, settings in asked.items():
+        kind = settings.get("family") or settings["loss"]
+        values = target["values"]
+        if kind == "logistic" and (values is None or len(values) != 2):
+            got = "none" if values is None else str(len(values))
+            cure = 'values = ["no", "yes"]: the second one is the event'
+            raise bad(file.where("target"), f"have two values for {what}'s {kind}", got, cure)
+        if kind != "logistic" and values is not None:
+            raise bad(
+                file.where("target", "values"), f"not be given for {what}'s {kind}, which takes numbers", str(values)
+            )
