@@ -587,6 +587,22 @@ def analysis_over_sites() -> tuple[Any, Any]:
     return plan, in_process([Site(plan.method, plan.make, one) for one in rows])
 
 
+def study_files() -> tuple[Any, Any, dict[str, str]]:
+    """A study, the settings of one of its sites, and where their files are."""
+    from fedconvex.study import read_site, read_study
+
+    columns = '[target]\ncolumn = "y"\n[columns.x]\nkind = "number"\n'
+    asked = '[ask]\nanalyse = { family = "gaussian" }\n' + columns
+    where = '[coordinator]\naddress = "localhost:1"\n[sites]\nrequire = ["a", "b"]\n'
+    place = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, place, True)
+    (place / "study.toml").write_text(f'[study]\nname = "s"\n{where}{asked}')
+    (place / "site.toml").write_text('[site]\nname = "a"\ntable = "a.csv"\n')
+    (place / "a.csv").write_text("x,y\n" + "\n".join(f"{i},{i * 7 % 11}.5" for i in range(40)) + "\n")
+    files = {"study": str(place / "study.toml"), "site": str(place / "site.toml")}
+    return read_study(files["study"]), read_site(files["site"]), files
+
+
 @functools.cache
 def own() -> dict[str, dict[str, Any]]:
     """Arguments of single entries, where the value that goes with the parameter's name does not fit."""
@@ -612,7 +628,11 @@ def own() -> dict[str, dict[str, Any]]:
     make = functools.partial(Problem, loss=Squared(), l2=0.1)
     tiny = Case("tiny", "linear", {"n_clients": 3, "n_features": 2}, "squared")
     plan, hospitals = analysis_over_sites()
+    study, site, study_paths = study_files()
     return {
+        "study.check_site": {"study": study, "site": site},
+        "study.read_study": {"path": study_paths["study"]},
+        "study.read_site": {"path": study_paths["site"]},
         "FedProx": {"step_size": 0.1},
         "Federation.from_clients": {"clients": [(w["X"][:9], w["y"][:9]), (w["X"][9:], w["y"][9:])]},
         "Federation.subset": {"clients": [0, 2]},

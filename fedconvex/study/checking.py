@@ -1,0 +1,113 @@
+"""`check`: what is wrong with a site's table and settings before a study begins, and what would leave the site."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from fedconvex._check import instance
+from fedconvex.study.agreement import CATEGORY, Study
+from fedconvex.study.preparing import Finding, Prepared, prepared
+from fedconvex.study.questions import Question, questions
+from fedconvex.study.site_settings import SiteSettings
+from fedconvex.tables.frame import Frame
+from fedconvex.tables.reading import read_frame
+
+
+class Check(NamedTuple):
+    """What a check has found.
+
+    Attributes
+    ----------
+    rows : Prepared
+        The site's rows as the study has agreed on.
+    findings : list of Finding
+        Of table, settings and limits.
+    questions : list of Question
+        What is asked.
+    """
+
+    rows: Prepared
+    findings: list[Finding]
+    questions: list[Question]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the site may take part."""
+        return not any(f.stops for f in self.findings)
+
+
+def check_site(study: Study, site: SiteSettings) -> Check:
+    """Return what is wrong with a site's table and settings; nothing is sent, and nothing is written.
+
+    Parameters
+    ----------
+    study : Study
+    site : SiteSettings
+
+    Raises
+    ------
+    TypeError, ValueError, OSError
+        If these are none; if the table cannot be read at all.
+
+    Examples
+    --------
+    ::
+
+        found = check_site(read_study("study.toml"), read_site("site.toml"))
+        for finding in found.findings:
+            print(*finding, sep=" | ")
+    """
+    instance("check_site: study", study, Study)
+    instance("check_site: site", site, SiteSettings)
+    if site.name not in study.sites:
+        finding = Finding(
+            "site", f"{site.name!r} is none of {', '.join(study.sites)}", "correct [site] name, or the study"
+        )
+        return Check(prepared(study, site.name, Frame({}), site.accept), [finding], [])
+    frame = read_frame(site.table, text=_texts(study), **site.reading)
+    rows, asked = prepared(study, site.name, frame, site.accept), questions(study)
+    findings = [*rows.findings, *_settings(study, site)]
+    if rows.is_sound:
+        findings += [f for question in asked for f in _limits(question, rows, site)]
+    return Check(rows, findings, asked)
+
+
+def _texts(study: Study) -> set[str]:
+    """Return the columns that hold names."""
+    names = {c.name for c in study.columns if c.kind == CATEGORY}
+    return names | ({study.target["column"]} if study.target["values"] is not None else set())
+
+
+def _settings(study: Study, site: SiteSettings) -> Iterator[Finding]:
+    """Yield what the study asks and the site does not allow."""
+    for name in study.ask:
+        if name not in site.limits["ask"]:
+            yield Finding(
+                "limits", f"the study asks to {name}", f'allow it here, [limits] ask = ["{name}"], or take no part'
+            )
+    if site.limits["secure_sums"] and not study.secure_sums:
+        cure = "ask for secure_sums = true in the study, or allow it here: [limits] secure_sums = false"
+        yield Finding("limits", "the study shows this site's own sums to the coordinator", cure)
+    if study.secure_sums:
+        try:
+            import cryptography  # noqa: F401
+        except ImportError:
+            yield Finding("limits", "secure sums need the package cryptography", "pip install 'fedconvex[secure]'")
+
+
+def _limits(question: Question, rows: Prepared, site: SiteSettings) -> Iterator[Finding]:
+    """Yield what the site's guards and limits say of its rows."""
+    try:
+        federation = question.rows(rows.columns, site.name, site.guards)
+    except ValueError as error:
+        yield Finding(
+            question.name, str(error), "change the limit in [limits], if those responsible for the rows agree"
+        )
+        return
+    held = federation.n * (federation.d + 1)
+    allowed = site.told.allowed(held)
+    if question.usual > allowed:
+        cure = f"[limits] share = {question.usual / held:.1f}, if those responsible for the rows agree"
+        said = f"it takes about {question.usual:,} numbers, and the rows' limit is {allowed:,.0f} (they hold {held:,})"
+        yield Finding(question.name, said, cure)

@@ -1,0 +1,198 @@
+"""What a study asks, as methods and problems: made from the study alone, so that they are the same at all ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedconvex import losses, methods
+from fedconvex._check import bad
+from fedconvex.analysis import Guards, plan_analysis
+from fedconvex.federation import Federation
+from fedconvex.problems import Problem
+from fedconvex.registry import class_named
+from fedconvex.study.agreement import CATEGORY, LOSSES, NUMBER, Study
+from fedconvex.study.preparing import SITE_COLUMN
+from fedconvex.sums import PlainSums
+from fedconvex.tables.columns import Columns
+from fedconvex.tables.reading import read_table
+
+_NEWTON = 500  # parameters up to which Newton's method is chosen
+_ROUNDS = 12  # of Newton's method, or of an analysis, that are usual
+
+
+class Leaving(NamedTuple):
+    """What leaves a site when: numbers in one answer, and how often."""
+
+    when: str
+    what: str
+    numbers: int
+    times: str
+
+
+class Question(NamedTuple):
+    """One thing that is asked.
+
+    Attributes
+    ----------
+    name : str
+        "analyse" or "solve".
+    method : method
+    make : callable
+        From a `Federation` to the problem.
+    rows : callable
+        (columns as prepared, site, guards) -> the site's `Federation`.
+    features : int
+        Columns of the rows.
+    parameters : int
+        Coefficients; the rows may allow fewer.
+    leaving : list of Leaving
+    plan : AnalysisPlan or Columns
+        How rows are read.
+    """
+
+    name: str
+    method: Any
+    make: Callable[[Federation], Any]
+    rows: Callable[[Any, str, Guards], Federation]
+    features: int
+    parameters: int
+    leaving: list[Leaving]
+    plan: Any
+
+    @property
+    def usual(self) -> int:
+        """Numbers that a run usually takes of a site."""
+        return sum(one.numbers * (_ROUNDS if one.times == "every round" else 1) for one in self.leaving)
+
+
+def questions(study: Study) -> list[Question]:
+    """Return what a study asks, in the order in which it is asked.
+
+    Raises
+    ------
+    ValueError
+        If a method cannot do what is asked.
+    """
+    made = {"analyse": _analyse, "solve": _solve}
+    return [made[name](study, settings) for name, settings in study.ask.items()]
+
+
+def book(study: Study) -> dict[str, np.ndarray]:
+    """Return invented rows with the columns of a study: centres less and plus scales, and every category."""
+    target, values = study.target["column"], study.target["values"]
+    n = 2 * max([2, *(len(c.levels) for c in study.columns), len(values or ())])
+    side = np.where(np.arange(n) % 2, 1.0, -1.0)
+    made: dict[str, np.ndarray] = {}
+    for c in study.columns:
+        if c.kind == NUMBER:
+            made[c.name] = c.center + c.scale * side
+        else:
+            made[c.name] = _cycled(c.levels, n)
+        if c.marker:
+            made[c.marker] = (side + 1.0) / 2.0
+    made[target] = 1.0 + np.arange(n) % 3 if values is None else _cycled(values, n)
+    made[SITE_COLUMN] = _cycled(study.sites, n)
+    return made
+
+
+def _cycled(names: tuple[str, ...], n: int) -> np.ndarray:
+    return np.array([names[i % len(names)] for i in range(n)], dtype=object)
+
+
+def _reading(study: Study) -> dict[str, Any]:
+    """Return how columns are to be understood: as the study says, whatever they look like."""
+    names = [n for c in study.columns for n in (c.name, c.marker) if n is not None]
+    return {"as_category": [c.name for c in study.columns if c.kind == CATEGORY], "keep": names}
+
+
+def _sums(study: Study) -> Any:
+    return methods.SecureSums(study.bits) if study.secure_sums else PlainSums()
+
+
+def _in_order(columns: Columns, study: Study) -> Columns:
+    """Return the record with the classes of the target in the order of the study: the second one is the event."""
+    values = study.target["values"]
+    if values is None:
+        return columns
+    return replace(
+        columns, columns=tuple(replace(c, levels=values) if c.role == "target" else c for c in columns.columns)
+    )
+
+
+def _analyse(study: Study, settings: dict[str, Any]) -> Question:
+    reference = {c.name: c.reference or c.values[0] for c in study.columns if c.kind == CATEGORY}
+    plan = plan_analysis(
+        book(study), study.target["column"], SITE_COLUMN, family=settings["family"],
+        site_intercepts=settings["strata"] == "site", reference=reference, sums=_sums(study), **_reading(study),
+    )  # fmt: skip
+    values = study.target["values"]
+    event = plan.event if values is None else f"{study.target['column']} = {values[1]} (against {values[0]})"
+    plan = replace(plan, columns=_in_order(plan.columns, study), event=event)
+    p = len(plan.names)
+    t, first = p * (p + 1) // 2, "before the first round"
+    leaving = [
+        Leaving(first, "sums of columns and of squares, twice; six sums of responses", 4 * p + 6, "once"),
+        Leaving(first, "sums of products of columns", t, "once"),
+        Leaving("a trial model", "value, gradient and Hessian of the likelihood", t + p + 2, "every round"),
+        Leaving("at the end", "what rounding may have done, the expected information", t + p + 4, "once"),
+    ]
+    return Question("analyse", plan.method, plan.make, plan.rows, p, p, leaving, plan)
+
+
+def _solve(study: Study, settings: dict[str, Any]) -> Question:
+    task = "numbers" if study.target["values"] is None else "classes"
+    how = {"guard": False, "task": task, **_reading(study)}
+    frame, columns = read_table(book(study), study.target["column"], SITE_COLUMN, **how)
+    columns = _in_order(columns.fit(frame), study)
+    numbers = {c.name: c for c in study.columns if c.kind == NUMBER}
+    center = np.array([numbers[f].center if f in numbers else 0.0 for f in columns.feature_names])
+    scale = np.array([numbers[f].scale if f in numbers else 1.0 for f in columns.feature_names])
+    columns = replace(columns, center=center, scale=scale)
+    d = len(columns.feature_names) + 1
+    make = partial(_problem, loss=getattr(losses, LOSSES[settings["loss"]])(), l2=settings["l2"])
+    method = _method(study, settings, d)
+    sent = {"newton": (d + 1) * (d + 2) // 2, "scaffold": 2 * d}.get(_name(settings), d)
+    leaving = [
+        Leaving("a round", "what the method's clients send", sent, "every round"),
+        Leaving("a measured round", "the loss, its gradient, and their rounding", d + 3, "every round"),
+    ]
+    return Question("solve", method, make, partial(_rows, columns=columns), d, d, leaving, columns)
+
+
+def _problem(federation: Federation, loss: Any, l2: float) -> Problem:
+    return Problem(federation, loss, l2=l2)
+
+
+def _rows(made: Any, site: str, guards: Guards, columns: Columns) -> Federation:
+    """Return a site's rows, if its guards allow sums over them."""
+    federation = Federation.from_frame(made, columns=columns, intercept=True)
+    if federation.n < guards.rows:
+        raise bad(
+            f"site {site}: rows", f"be at least {guards.rows}", federation.n, "the site may allow it: [limits] rows"
+        )
+    return federation
+
+
+def _name(settings: dict[str, Any]) -> str:
+    return "newton" if settings["method"] == "auto" else str(settings["method"])
+
+
+def _method(study: Study, settings: dict[str, Any], d: int) -> Any:
+    """Return the method that is asked for; Newton's where none is, up to a few hundred parameters."""
+    name, who = _name(settings), "ask.solve: method"
+    if name == "newton":
+        if d > _NEWTON:
+            cure = 'name a method and its step: method = "scaffold", step_size = 0.1'
+            raise bad(who, f"be another one than Newton's above {_NEWTON} parameters", f"{d} parameters", cure)
+        return methods.FederatedNewton(sums=_sums(study))
+    if settings["step_size"] is None:
+        raise bad("ask.solve", f"have a step_size for {name}", "none", "step_size = 0.1")
+    given = {"step_size": settings["step_size"], "sums": _sums(study)}
+    if name != "fedsgd":
+        given["local_steps"] = settings["local_steps"]
+    return class_named(name)(**given)
