@@ -1,0 +1,99 @@
+"""The audit log of a site: a line for everything that came and left, each with the hash of the one before.
+
+Lines are JSON and are only appended. What a line holds are names, shapes, numbers of numbers, and never a value. A line
+that is changed, left out or put elsewhere breaks the chain at that place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fedconvex._check import bad
+from fedconvex._files import existing, owner_only
+
+_FIRST = "0" * 64
+
+
+class AuditLog:
+    """The end of a log to which lines are appended.
+
+    Parameters
+    ----------
+    path : path
+        Made if there is none, for its owner only.
+
+    Raises
+    ------
+    ValueError
+        If the chain of what is there is broken.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.last, self.count = _FIRST, 0
+        if path.exists():
+            for line in read_log(path):
+                self.last, self.count = line["hash"], self.count + 1
+
+    def write(self, what: str, **facts: Any) -> None:
+        """Append a line: the time, what happened, and facts that JSON can hold."""
+        line = {"n": self.count, "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "what": what, **facts}
+        line["before"] = self.last
+        line["hash"] = _hash(line)
+        with open(self.path, "a", encoding="utf-8", opener=owner_only) as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.last, self.count = line["hash"], self.count + 1
+
+
+def _hash(line: dict[str, Any]) -> str:
+    content = {name: value for name, value in line.items() if name != "hash"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def read_log(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
+    """Yield the lines of an audit log.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        If there is none; where a line does not fit to the one before.
+    """
+    before = _FIRST
+    with open(existing("audit log", path), encoding="utf-8") as file:
+        for n, text in enumerate(file):
+            try:
+                line = json.loads(text)
+                sound = line["n"] == n and line["before"] == before and line["hash"] == _hash(line)
+            except (ValueError, TypeError, KeyError):
+                sound = False
+            if not sound:
+                raise bad(
+                    f"{path}, line {n + 1}", "follow from the line before", "another line", "it was changed or cut"
+                )
+            before = line["hash"]
+            yield line
+
+
+def table(path: str | os.PathLike[str]) -> list[list[str]]:
+    """Return what left a site, by question and kind: answers, numbers, refusals, first and last time."""
+    found: dict[tuple[str, str], list[Any]] = {}
+    for line in read_log(path):
+        if line["what"] not in ("answered", "refused"):
+            continue
+        key = line["question"], line["kind"]
+        row = found.setdefault(key, [0, 0, 0, line["time"], line["time"]])
+        row[2 if line["what"] == "refused" else 0] += 1
+        row[1] += line.get("numbers", 0)
+        row[4] = line["time"]
+    return [
+        [*key, f"{a:,}", f"{numbers:,}", f"{refused:,}", first, last]
+        for key, (a, numbers, refused, first, last) in found.items()
+    ]

@@ -1,0 +1,243 @@
+"""The coordinator's end of a study: it waits for all sites, asks what the study asks, and sends the results back."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedconvex._check import bad
+from fedconvex._files import write_together
+from fedconvex.analysis import AnalysisPlan, analyse_sites
+from fedconvex.driver import run
+from fedconvex.models import LinearModel
+from fedconvex.remote import Exchange, Roster, messages
+from fedconvex.remote.messages import REFUSE
+from fedconvex.study.agreement import INDICATOR, Study
+from fedconvex.study.participation import DIGEST, HELLO, RESULT, RUN, STEP
+from fedconvex.study.questions import Question, questions
+
+_TURN = 10.0  # seconds of one exchange; a site that is lost is asked again until the study's deadline is over
+
+
+class Stopped(Exception):
+    """A study ended before its time: who is to blame, and why."""
+
+
+class Coordinator:
+    """What asks the sites of a study.
+
+    Parameters
+    ----------
+    study : Study
+    out : path
+        Folder of the results, and of what a restart needs.
+    transport : callable
+        How sites are asked, as for `fedconvex.run`.
+    say : callable
+        Gets lines of text.
+    """
+
+    def __init__(self, study: Study, out: str | os.PathLike[str], transport: Any, say: Any = print) -> None:
+        self.study, self.out, self.transport, self.say = study, Path(out), transport, say
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.state = self.out / "state"
+        self.state.mkdir(exist_ok=True, mode=0o700)
+        self.digest = np.frombuffer(bytes.fromhex(study.digest), dtype=np.uint8)
+        self.run, self.sizes = self._begun()
+        self.patience = max(math.ceil(study.deadline / _TURN), 1)
+        self.facts: dict[str, Any] = {"study": study.name, "digest": study.digest, "run": self.run}
+
+    def _begun(self) -> tuple[str, dict[str, int]]:
+        """Return the number of the run, and the sites' rows: those of a run that is gone on with."""
+        file = self.state / "run.json"
+        if file.exists():
+            kept = json.loads(file.read_text())
+            if kept["digest"] != self.study.digest:
+                cure = "take another folder for another study"
+                raise bad(f"{self.out}", f"hold a run of the study {self.study.short}", "another study's", cure)
+            return kept["run"], kept["sizes"]
+        run = secrets.token_hex(16)
+        write_together({file: json.dumps({"digest": self.study.digest, "run": run, "sizes": {}}).encode()})
+        return run, {}
+
+    def status(self, now: str, **facts: Any) -> None:
+        """Write what is going on, for `fedconvex study status`."""
+        self.facts |= {"now": now, "time": time.strftime("%Y-%m-%d %H:%M:%S"), **facts}
+        write_together({self.out / "status.json": json.dumps(self.facts, indent=1).encode()}, durable=False)
+
+    def asking(self, step: int) -> Any:
+        """Return the transport of one step."""
+
+        def ask(t: int, requests: Mapping[int, dict[str, np.ndarray]]) -> dict[int, Any]:
+            self.status(f"{self._name(step)}, round {t}" if t >= 0 else f"{self._name(step)}, before the first round")
+            return self.transport(t, {k: {**m, STEP: np.array(step), DIGEST: self.digest} for k, m in requests.items()})  # type: ignore[no-any-return]
+
+        return ask
+
+    def _name(self, step: int) -> str:
+        names = {HELLO: "waiting for sites", RESULT: "sending results"}
+        return names.get(step) or list(self.study.ask)[step]
+
+    def gather(self, joining: float) -> None:
+        """Wait so many seconds until all sites have joined, and keep their numbers of rows.
+
+        Raises
+        ------
+        Stopped
+            If a site refuses, has another number of rows than at the start of this run, or does not come.
+        """
+        names, run, there = self.study.sites, np.frombuffer(bytes.fromhex(self.run), dtype=np.uint8), {}  # type: ignore[var-annotated]
+        told, end = None, time.monotonic() + joining
+        while len(there) < len(names):
+            missing = [name for name in names if name not in there]
+            if missing != told:
+                self.say(f"waiting for {', '.join(missing)}")
+                self.status("waiting for sites", missing=missing)
+                told = missing
+            found = self.asking(HELLO)(-1, {k: {RUN: run} for k, name in enumerate(names) if name in missing})
+            for k, answer in found.items():
+                there[names[k]] = self._rows(names[k], answer)
+                self.say(f"{names[k]} has joined with {there[names[k]]:,} rows")
+            if time.monotonic() > end and len(there) < len(names):
+                raise Stopped(f"{', '.join(n for n in names if n not in there)} did not join")
+        for name, rows in there.items():
+            if self.sizes.get(name, rows) != rows:
+                raise Stopped(f"{name} has {rows:,} rows, and had {self.sizes[name]:,} when this run began")
+        self.sizes = {name: there[name] for name in names}
+        kept = {"digest": self.study.digest, "run": self.run, "sizes": self.sizes}
+        write_together({self.state / "run.json": json.dumps(kept).encode()})
+        self.status("all sites have joined", rows=self.sizes, missing=[])
+
+    def _rows(self, name: str, answer: Mapping[str, np.ndarray]) -> int:
+        """Return how many rows a site has told."""
+        rows = answer.get("study/rows", np.empty(0))
+        if rows.shape != () or rows.dtype != np.int64 or not 0 < int(rows) < 1 << 40:
+            header = answer.get("header", np.empty(0))
+            refusal = header.shape == (6,) and int(header[1]) == REFUSE and "why" in answer
+            raise Stopped(messages.words(answer["why"]) if refusal else f"site {name} did not say how many rows it has")
+        return int(rows)
+
+    def answer(self) -> dict[str, bytes]:
+        """Ask everything, and return the results by file name."""
+        results: dict[str, bytes] = {}
+        for step, question in enumerate(questions(self.study)):
+            self.say(f"{question.name} begins")
+            found = {"analyse": self._analyse, "solve": self._solve}[question.name](step, question)
+            results |= found
+        head = [f"study {self.study.name}, digest {self.study.digest}", "took part:"]
+        results["study.txt"] = "\n".join(
+            [*head, *(f"  {name}: {n:,} rows" for name, n in self.sizes.items()), ""]
+        ).encode()
+        return results
+
+    def _analyse(self, step: int, question: Question) -> dict[str, bytes]:
+        plan, settings = question.plan, self.study.ask["analyse"]
+        assert isinstance(plan, AnalysisPlan)
+        roster = plan.roster(self.sizes, patience=self.patience)
+        how = {name: settings[name] for name in ("robust", "level", "intervals")}
+        found = analyse_sites(plan, roster, self.asking(step), **how)
+        text = found.summary()
+        if marked := [c.name for c in self.study.columns if c.missing == INDICATOR]:
+            text += (
+                f"\nBeware: missing cells of {', '.join(marked)} were marked and set to one value, as the study asks:\n"
+            )
+            text += (
+                "estimates and standard errors are not those of complete rows, and may be biased by what is missing."
+            )
+        self.say(text)
+        return {"analysis.txt": (text + "\n").encode(), "analysis.json": json.dumps(found.to_dict(), indent=1).encode()}
+
+    def _solve(self, step: int, question: Question) -> dict[str, bytes]:
+        settings, columns = self.study.ask["solve"], question.plan
+        names, sizes = list(self.sizes), list(self.sizes.values())
+        roster = Roster(question.make, names, sizes, question.features, patience=self.patience)
+        wishes = {"rounds": settings["rounds"], "tol": settings["tol"], "checkpoint": self.state / "solve.npz"}
+        found = run(question.method, roster, transport=self.asking(step), progress=False, **wishes)
+        self.say(f"solve: {found.status.name}, F(w) - F* <= {found.gap:.1e} after {found.rounds} rounds")
+        if not math.isfinite(found.gap) or found.status.name == "DIVERGED":
+            raise Stopped(f"solve ended {found.status.name} without a finite gap: {found.status.value}")
+        about = {
+            "study": self.study.name, "digest": self.study.digest, "loss": settings["loss"], "l2": settings["l2"],
+            "method": repr(question.method), "gap": found.gap, "status": found.status.name, "sites": names,
+        }  # fmt: skip
+        model = LinearModel.from_standardised(
+            found.w, columns.center, columns.scale, classes=columns.labels, feature_names=columns.feature_names,
+            columns=columns, about=about,
+        )  # fmt: skip
+        place = self.out / "model"
+        model.save(place)
+        return {name: (place / name).read_bytes() for name in ("model.npz", "model.json")}
+
+    def send(self, results: Mapping[str, bytes]) -> None:
+        """Write the results, and send them to all sites."""
+        write_together({self.out / name: content for name, content in results.items() if not name.startswith("model.")})
+        sent = {
+            name: {"study/name": messages.text(name), "study/content": np.frombuffer(content, dtype=np.uint8)}
+            for name, content in results.items()
+        }
+        for name, message in sent.items():
+            left = set(range(len(self.study.sites)))
+            for _ in range(self.patience):
+                found = self.asking(RESULT)(-1, {k: dict(message) for k in left})
+                left -= {k for k, answer in found.items() if "study/rows" in answer}
+                if not left:
+                    break
+            if left:
+                self.say(f"{', '.join(self.study.sites[k] for k in sorted(left))} did not take {name}")
+
+    def conduct(self, joining: float = 60.0) -> dict[str, bytes]:
+        """Carry the study out from its beginning, or from where it was stopped, to its end."""
+        self.gather(joining)
+        results = self.answer()
+        self.send(results)
+        self.status("ended", results=sorted(results))
+        return results
+
+
+def coordinate(
+    study: Study,
+    credentials: Any,
+    out: str | os.PathLike[str],
+    say: Any = print,
+    listen: Any = None,
+    joining: float = 86_400.0,
+) -> dict[str, bytes]:
+    """Carry out a study over the network, and return the results by file name.
+
+    Parameters
+    ----------
+    study : Study
+    credentials : `fedconvex.remote.TLS`
+        Of the coordinator.
+    out : path
+        Folder of the results; a run that was stopped there is gone on with, with the same bits.
+    say : callable
+        Gets lines of text.
+    listen : (str, int), optional
+        Where to listen; default the port of the study at all of this machine's addresses.
+    joining : float
+        Seconds in which all sites must have joined; default a day.
+
+    Raises
+    ------
+    Stopped, ConnectionError
+        If a site refuses, or is lost for longer than the study's deadline.
+    ValueError, OSError
+        If the folder holds another study's run, or the address is taken.
+    """
+    where = ("0.0.0.0", study.address[1]) if listen is None else listen
+    with Exchange(where, credentials, sites=len(study.sites), deadline=min(_TURN, study.deadline)) as exchange:
+        coordinator = Coordinator(study, out, exchange, say)
+        try:
+            return coordinator.conduct(joining)
+        except BaseException as error:
+            coordinator.status(f"stopped: {error}")
+            raise

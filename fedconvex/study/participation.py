@@ -1,0 +1,193 @@
+"""A site's end of a study: it answers what the study asks, writes down what left, and keeps what comes back.
+
+A request names the step of the study that it is about, and the study's digest; everything else is the affair of the
+`Site` that the site itself has made for this step, from its own copy of the study. No code, and no setting, comes from
+the coordinator.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedconvex._check import bad
+from fedconvex._files import write_private, write_together
+from fedconvex.remote import Site, messages, serve
+from fedconvex.remote.messages import REFUSE, Refused, Request
+from fedconvex.study.agreement import Study
+from fedconvex.study.audit_log import AuditLog
+from fedconvex.study.certificates import credentials
+from fedconvex.study.checking import check_site
+from fedconvex.study.site_settings import SiteSettings
+
+STEP, DIGEST, RUN = "study/step", "study/digest", "study/run"
+HELLO, RESULT = -1, -2
+RESULTS = ("analysis.txt", "analysis.json", "model.npz", "model.json", "study.txt")  # what may come back
+_LARGEST = 64 << 20  # bytes of a result
+_KINDS = {
+    messages.JOIN: "joins",
+    messages.ASK: "a round",
+    messages.MEASURE: "measured",
+    messages.STATISTIC: "before the first round",
+}
+Arrays = Mapping[str, np.ndarray]
+
+
+class Participant:
+    """What answers for a site of a study; `fedconvex.remote.serve` takes it as a site.
+
+    Parameters
+    ----------
+    study : Study
+    settings : SiteSettings
+    say : callable
+        Gets a line of text where something happens that people want to know.
+
+    Raises
+    ------
+    ValueError
+        If `check_site` finds what must be mended first.
+    """
+
+    def __init__(self, study: Study, settings: SiteSettings, say: Any = print) -> None:
+        found = check_site(study, settings)
+        if not found.is_sound:
+            wrong = next(f for f in found.findings if f.stops)
+            raise bad(f"site {settings.name}: {wrong.check}", "be sound before it takes part", wrong.found, wrong.cure)
+        self.study, self.settings, self.say, self.label = study, settings, say, settings.name
+        settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.log = AuditLog(settings.state / "audit.jsonl")
+        self.rows, self.questions = found.rows.n, found.questions
+        self.credentials: Any = None  # whose `peer` is the coordinator's certificate
+        self.sites = [
+            Site(
+                q.method,
+                q.make,
+                q.rows(found.rows.columns, settings.name, settings.guards),
+                checkpoint=settings.state / f"{q.name}.npz",
+                limits=settings.told,
+            )
+            for q in self.questions
+        ]
+        self.runs_file = settings.state / "runs.json"
+        self.runs: list[str] = json.loads(self.runs_file.read_text()) if self.runs_file.exists() else []
+
+    def answer(self, message: Arrays) -> dict[str, np.ndarray]:
+        """Return the answer to a request, or a refusal; both are in the audit log before it leaves."""
+        asked = message.get(STEP, np.empty(0))
+        step = int(asked) if asked.shape == () and asked.dtype == np.int64 else None
+        try:
+            given = message.get(DIGEST, np.empty(0, np.uint8))
+            if given.dtype != np.uint8 or given.tobytes() != bytes.fromhex(self.study.digest):
+                raise Refused(f"it is about another study than {self.study.short}: compare the files")
+            if step == HELLO:
+                return self._greeted(message)
+            if step == RESULT:
+                return self._kept(message)
+            if step is None or not 0 <= step < len(self.sites):
+                raise Refused("there is no such step")
+        except Refused as error:
+            return self._refused("study", "unknown", str(error))
+        return self._asked(step, {name: a for name, a in message.items() if not name.startswith("study/")})
+
+    def _refused(self, question: str, kind: str, why: str) -> dict[str, np.ndarray]:
+        self.log.write("refused", question=question, kind=kind, why=why, **self._peer())
+        self.say(f"refused: {why}")
+        return {"header": Request(REFUSE, -1, -1, -1).header(), "why": messages.text(f"site {self.label}: {why}")}
+
+    def _peer(self) -> dict[str, str]:
+        return {"peer": getattr(self.credentials, "peer", ""), "study": self.study.digest}
+
+    def _greeted(self, message: Arrays) -> dict[str, np.ndarray]:
+        """Tell the number of rows; a run that the site does not know yet is counted."""
+        given = message.get(RUN, np.empty(0, np.uint8))
+        if given.dtype != np.uint8 or given.shape != (16,):
+            raise Refused("it names no run")
+        run = given.tobytes().hex()
+        if run not in self.runs:
+            if len(self.runs) >= self.settings.limits["runs"]:
+                raise Refused(
+                    f"{len(self.runs)} runs were answered on these rows, as many as the site allows ([limits] runs)"
+                )
+            self.runs.append(run)
+            write_private(self.runs_file, json.dumps(self.runs).encode())
+            self.log.write("joined", run=run, rows=self.rows, **self._peer())
+            self.say(f"joined with {self.rows:,} rows")
+        return {"study/rows": np.array(self.rows)}
+
+    def _asked(self, step: int, message: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        site, name = self.sites[step], self.questions[step].name
+        before = site.ledger.numbers
+        found = site.answer(message)
+        kind, number = _read(message)
+        if int(found["header"][1]) == REFUSE:
+            why = messages.words(found["why"])
+            self.log.write(
+                "refused", question=name, kind=kind, round=number, why=why, ledger=site.ledger.numbers, **self._peer()
+            )
+            self.say(f"{name}, {kind}: refused: {why}")
+            return found
+        left = {key: list(a.shape) for key, a in found.items() if key != "header"}
+        self.log.write(
+            "answered", question=name, kind=kind, round=number,
+            asked={key: list(a.shape) for key, a in message.items()}, left=left,
+            numbers=sum(int(np.prod(shape)) for shape in left.values()),
+            new=site.ledger.numbers - before, ledger=site.ledger.numbers, held=site.ledger.unknown, **self._peer(),
+        )  # fmt: skip
+        if kind == "a round":
+            self.say(f"{name}: round {number} answered")
+        return found
+
+    def _kept(self, message: Arrays) -> dict[str, np.ndarray]:
+        """Write a result, text or numbers, whose name is one of few."""
+        try:
+            name = messages.words(message["study/name"])
+            content = message["study/content"]
+        except KeyError:
+            raise Refused("it is no result") from None
+        if name not in RESULTS or content.dtype != np.uint8 or content.ndim != 1 or content.size > _LARGEST:
+            raise Refused("it is no result of a study")
+        self.settings.results.mkdir(parents=True, exist_ok=True)
+        write_together({self.settings.results / name: content.tobytes()})
+        self.log.write("received", file=name, bytes=int(content.size), **self._peer())
+        self.say(f"received {Path(self.settings.results.name) / name}")
+        return {"study/rows": np.array(self.rows)}
+
+
+def _read(message: Arrays) -> tuple[str, int]:
+    """Return kind and round of a request, as far as its header can be read."""
+    try:
+        request, _ = messages.opened(message)
+    except Refused:
+        return "unknown", -1
+    return _KINDS.get(request.kind, "unknown"), request.round
+
+
+def take_part(study: Study, settings: SiteSettings, say: Any = print, wait: float = 3600.0) -> None:
+    """Answer for a site until its study has ended.
+
+    Parameters
+    ----------
+    study : Study
+    settings : SiteSettings
+    say : callable
+        Gets lines of text: what is answered, refused, and received.
+    wait : float
+        Seconds in which a coordinator must be reached: at first, and again when the connection broke.
+
+    Raises
+    ------
+    ValueError
+        If `check_site` finds what must be mended first, or certificates are not accepted.
+    ConnectionError
+        If the coordinator is not reached for so long, or its run has ended with an error.
+    """
+    member = Participant(study, settings, say)
+    member.credentials = credentials(study, settings.certificate, settings.key, settings.authority)
+    serve(member, study.address, member.credentials, study.sites.index(settings.name), wait)
+    member.log.write("ended", **member._peer())
+    say("ended")
