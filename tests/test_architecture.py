@@ -55,7 +55,7 @@ FLOORS = [
     {"sweeps"},
     {"remote"},
     {"analysis"},
-    {"papers", "estimators", "comparison", "bench", "conformance"},
+    {"papers", "estimators", "comparison", "bench", "conformance", "study"},
     {"engines"},
     {"cli"},
     {"__main__"},
@@ -531,6 +531,7 @@ def test_packages_are_lazy():
         "problems",
         "report",
         "simplex",
+        "study",
     }
     lazy |= {"solvers", "tables", "theorems", "certificates", "minimax", "penalised", "proximal"}
     assert {p.parent.name for p in LAZY} == lazy

@@ -33,6 +33,7 @@ COMMANDS = {  # what each does, in the order of --help; its file has its name
     "compare": "whether clients should join: one model, a fair one, one per client, or every client alone",
     "look": "what is missing, constant or differently coded where in a table",
     "analyse": "coefficients with standard errors, tests and intervals, from sums over clients",
+    "study": "the same for sites that keep their rows: agree, check, join, serve",
     "predict": "predict new rows with a saved model",
     "verify": "check published theorems against what runs do, and against the exact worst case",
     "bench": "compare solvers, your own among them, by certified gaps: rounds, floats, passes and seconds",
