@@ -132,7 +132,7 @@ def _analyse(study: Study, settings: dict[str, Any]) -> Question:
     )  # fmt: skip
     values = study.target["values"]
     event = plan.event if values is None else f"{study.target['column']} = {values[1]} (against {values[0]})"
-    plan = replace(plan, columns=_in_order(plan.columns, study), event=event)
+    plan = replace(plan, coding=plan.coding._replace(columns=_in_order(plan.coding.columns, study), event=event))
     p = len(plan.names)
     t, first = p * (p + 1) // 2, "before the first round"
     leaving = [
