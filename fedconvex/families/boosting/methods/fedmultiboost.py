@@ -21,7 +21,7 @@ import numpy as np
 from fedconvex import secure
 from fedconvex._check import bad, wrong_type
 from fedconvex.draws import ENSEMBLE_CLASSIFIERS, ENSEMBLE_CLIENTS, Draws
-from fedconvex.families.boosting.worst_domain import phi
+from fedconvex.families.boosting.client_edges import add_edges
 from fedconvex.fields import CheckedFields, Count
 from fedconvex.methods.parts import averaging, step_sizes
 from fedconvex.methods.parts.averaging import Message
@@ -175,26 +175,22 @@ class FedMultiBoost(CheckedFields):
     def local(self, problem: EnsembleProblem, message: Message, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         fed, domain = problem.federation, _domain_of_clients(problem, np.unique(clients))
         picks = self._classifiers(problem.sources, problem.p, draws)  # 2
-        shape = (*clients.shape, max(c.shape[1] for c in picks))
-        loss, edge, column = np.empty(clients.shape), np.zeros(shape), np.full(shape, -1)
-        for r, j in np.ndindex(clients.shape):
-            c = clients[r, j]
-            mine, asked = slice(fed.ptr[c], fed.ptr[c + 1]), picks[domain[c]][r]
-            X, y, s = fed.X[mine], fed.y[mine], fed.sample_weight
-            Phi, slope = phi(problem.base2, y * (X @ message.w[r]))
-            if s is not None:
-                Phi, slope = s[mine] * Phi, s[mine] * slope
-            loss[r, j] = Phi.sum()  # 3
-            edge[r, j, : asked.size], column[r, j, : asked.size] = (slope * y) @ X[:, asked], asked  # 4
-        return Reply(loss, edge, column), memory
+        loss, edge = np.empty(clients.shape), np.zeros((*clients.shape, picks.shape[2]))
+        s = np.empty(0) if fed.sample_weight is None else fed.sample_weight
+        add_edges(
+            problem.base2, fed.X, fed.y, s, fed.ptr, clients, np.ascontiguousarray(message.w), domain, picks, loss, edge
+        )  # 3, 4
+        loss += fed.masses[clients]  # which is to the bit what the server takes off where alpha = 0
+        return Reply(loss, edge, picks[domain[clients], np.arange(len(clients))[:, None]]), memory
 
-    def _classifiers(self, sources: np.ndarray, p: int, draws: Draws) -> list[np.ndarray]:
-        """Return H_{t,k} of every domain k, (R, s) each."""
+    def _classifiers(self, sources: np.ndarray, p: int, draws: Draws) -> np.ndarray:
+        """Return H_{t,k} of every domain k, (p, R, s), -1 behind the last one of domains that have fewer."""
         lists = [np.flatnonzero(sources == k) for k in range(p)]
-        return [
-            c[_sample(draws, c.size, min(self.classifiers or c.size, c.size), k, ENSEMBLE_CLASSIFIERS)]
-            for k, c in enumerate(lists)
-        ]
+        some = [min(self.classifiers or c.size, c.size) for c in lists]
+        picks = np.full((p, draws.trajectory.size, max(some)), -1)
+        for k, (c, n) in enumerate(zip(lists, some, strict=True)):
+            picks[k, :, :n] = c[_sample(draws, c.size, n, k, ENSEMBLE_CLASSIFIERS)]
+        return picks
 
     @property
     def _masked(self) -> bool:
