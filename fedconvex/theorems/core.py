@@ -11,6 +11,7 @@ from fedconvex.theorems import (
     agnostic_rate,
     agnostic_softmax,
     agnostic_step,
+    clustered_rank,
     contraction,
     dynamic_ball,
     dynamic_msd,
@@ -28,12 +29,14 @@ from fedconvex.theorems import (
     irmv1,
     li_lemmas,
     local_lemmas,
+    profile_enclosure,
     radfed_limit,
     scaffold,
     svrg,
     vertical,
     virtual,
     weight_divergence,
+    weighted_estimates,
 )
 from fedconvex.theorems.parts.tiny import read_sharp
 
@@ -69,4 +72,7 @@ CORE = (
     virtual,
     vertical,
     hybrid,
+    weighted_estimates,
+    clustered_rank,
+    profile_enclosure,
 )

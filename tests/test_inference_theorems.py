@@ -1,0 +1,126 @@
+"""Theorems on estimates and intervals: planted errors are violations, orders are measured, ends are analyse's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedconvex import FederatedNewton, Federation, Problem
+from fedconvex.analysis.likelihood import LikelihoodProblem, certified_minimum
+from fedconvex.analysis.profile_ends import Level, ends
+from fedconvex.analysis.response_families import POISSON
+from fedconvex.losses import Poisson
+from fedconvex.theorems import THEOREMS, clustered_rank, profile_enclosure, weighted_estimates
+from fedconvex.theorems.parts import instances
+from fedconvex.theorems.parts.setting import Setting
+from fedconvex.theory import AssumptionError
+from fedconvex.verify import Outcome, verify
+
+
+def outcome(theorem, instance, rounds):
+    return verify(theorem, instance.make(), FederatedNewton(), rounds=rounds).outcome
+
+
+def planted(name, *terms, factor=0.5):
+    """The theorem with some terms of its bound halved."""
+    theorem = THEOREMS[name]
+
+    def bound(**arguments):
+        true = theorem.bound(**arguments)
+        return replace(true, terms={k: factor * v if k in terms else v for k, v in true.terms.items()})
+
+    return theorem._replace(bound=bound)
+
+
+@pytest.mark.parametrize(
+    ("name", "term", "instance", "rounds"),
+    [
+        ("weighted-estimates", "spread", weighted_estimates.two_counts, 8),
+        ("weighted-estimates", "gradient", instances.unequal_hessians, 1),
+        ("clustered-rank", "gradient", clustered_rank.opposing, 1),
+        ("profile-enclosure", "gap", instances.two_logistic_clients, 10),
+        ("profile-enclosure", "slack", instances.two_logistic_clients, 10),
+    ],
+)
+def test_half_of_a_term_is_refuted(name, term, instance, rounds):
+    """Also a part of it, where the bound is nearly attained."""
+    assert outcome(name, instance, rounds) is Outcome.HOLDS
+    assert outcome(planted(name, term), instance, rounds) is Outcome.VIOLATED
+    if name != "profile-enclosure":
+        assert outcome(planted(name, term, factor=0.99), instance, rounds) is Outcome.VIOLATED
+
+
+def test_hypotheses_are_named():
+    """More clients than coefficients, a loss without self-concordance, a point that is too far."""
+    for name, instance, text in (
+        ("clustered-rank", instances.shifted_logistic, "K <= p"),
+        ("weighted-estimates", instances.noisy_kinks[1], "c l''"),
+        ("profile-enclosure", instances.two_logistic_clients, "rho"),
+    ):
+        problem = instance.make()
+        with pytest.raises(AssumptionError, match=text.replace("'", ".")):
+            THEOREMS[name].at(Setting(problem, FederatedNewton(), 1, np.zeros(problem.model_shape)))
+    with pytest.raises(AssumptionError, match="rho"):
+        profile_enclosure.profile_enclosure(0.0, 0.0, 1.0, 2.0, 0.5)
+
+
+def distances(h):
+    """‖b_GLS - w*‖ and that of the mean of each coefficient, clients' models apart by h; by NumPy alone."""
+    rng, X, q = np.random.default_rng(5), [], []
+    for k in range(4):
+        z = rng.normal(size=(200, 2))
+        z[:, 1] += (-1.5) ** k * z[:, 0]
+        X.append(z)
+        q.append(1.0 / (1.0 + np.exp(-z @ (np.array([0.4, -0.2]) + h * rng.normal(size=2)))))  # expected responses
+
+    def minimiser(parts):
+        w = np.zeros(2)
+        for _ in range(50):
+            m = [1.0 / (1.0 + np.exp(-X[k] @ w)) for k in parts]
+            J = [(X[k].T * (a * (1.0 - a))) @ X[k] for k, a in zip(parts, m, strict=True)]
+            w = w - np.linalg.solve(sum(J), sum(X[k].T @ (a - q[k]) for k, a in zip(parts, m, strict=True)))
+        return w, J
+
+    best, _ = minimiser(range(4))
+    own = [minimiser([k]) for k in range(4)]
+    b, J = np.array([w for w, _ in own]), np.array([J[0] for _, J in own])
+    v = np.linalg.inv(J)
+    weights = 1.0 / np.einsum("kii->ki", v)
+    gls = np.linalg.solve(J.sum(axis=0), np.einsum("kij,kj->i", J, b))
+    return np.linalg.norm(gls - best), np.linalg.norm((weights * b).sum(axis=0) / weights.sum(axis=0) - best)
+
+
+def test_full_informations_are_of_second_order_and_single_ones_of_first():
+    """Slopes of log distance over log heterogeneity; at h = 0 clients' models are equal."""
+    h = np.array([0.002, 0.004, 0.008])
+    gls, single = np.log([distances(x) for x in h]).T
+    assert np.polyfit(np.log(h), gls, 1)[0] == pytest.approx(2.0, abs=0.05)
+    assert np.polyfit(np.log(h), single, 1)[0] == pytest.approx(1.0, abs=0.05)
+
+
+def test_the_bound_is_of_second_order():
+    """Two clients with mean counts 1 -+ h: twice the heterogeneity, four times the bound."""
+
+    def bound(h):
+        rows = [(np.ones((2, 1)), np.array([0.5, 1.5]) + sign * h) for sign in (-1.0, 1.0)]
+        s = Setting(Problem(Federation.from_clients(rows), Poisson()), FederatedNewton(), 8, np.zeros(1))
+        return THEOREMS["weighted-estimates"].at(s).value
+
+    assert bound(0.02) / bound(0.01) == pytest.approx(4.0, rel=0.01)
+
+
+def test_ends_of_the_theorem_are_those_of_analyse():
+    """Bisection there, enclosed by the numbers that analyse finds for the same rows."""
+    problem = weighted_estimates.counts_apart.make()
+    theorem = THEOREMS["profile-enclosure"]
+    s = Setting(problem, FederatedNewton(), 10, np.zeros(3))
+    end = theorem.expectation(s, [10])
+    likelihood = LikelihoodProblem(problem.federation, POISSON)
+    found = certified_minimum(likelihood, np.zeros((1, 3)))
+    N, drop = float(found.value[0]), 0.5 * profile_enclosure.QUANTILE
+    one = ends(likelihood, np.eye(3)[:1], found.b[0], N, Level(N + drop, N + drop, N + drop, drop))
+    assert one.inner[0] - 1e-9 <= end.values[0] <= one.outer[0] + 1e-9
+    assert one.outer[0] - one.inner[0] <= 1e-8
+    assert theorem.at(s).value == pytest.approx(end.values[0], rel=1e-3)
