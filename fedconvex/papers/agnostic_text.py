@@ -1,14 +1,18 @@
-"""Two kinds of text of unequal size, next characters by softmax bigrams: Ro et al. (Interspeech 2021), made convex.
+"""Kinds of text of unequal size, next characters by softmax bigrams: Ro et al. (Interspeech 2021), made convex.
 
-1. Two kinds of text, notes (little) and talk (much), drawn from word lists of their own; or a file of both. 27 classes:
-   the letters, and whatever else, as out of vocabulary.
+1. Kinds of text drawn from word lists of their own: notes (little, the target), recipes, talk (much); or a file of two
+   kinds or more. 27 classes: the letters, and whatever else, as out of vocabulary.
 2. Softmax of the next character given the last, 27 x 27 parameters; a row is a pair of characters, weighted by its
-   count. Each kind is a domain, and a client.
+   count. Each kind is a domain. With a part of the target's text, and with all of it.
 3. For a fixed mixture sum_i lambda_i P_i of the kinds' distributions of pairs the best model is its conditional law,
    and minimum and maximum change places: the minimax cross-entropy is the largest conditional entropy H(next | last) of
-   a mixture. So pooled, uniform and minimax models are known in closed form; each mixture's entropy is a lower bound.
-4. AFL and AgnosticFedAvg run from 0; and, with l2, a certified minimax solution beside the closed form.
-5. On other text: perplexity, accuracy, and accuracy where the next character is a letter, of either kind.
+   a mixture. So pooled, uniform, minimax and target-only models are known in closed form; each mixture's entropy is a
+   lower bound.
+4. Clients that mix kinds: the pairs of a kind are dealt out to 20 clients in shares drawn from Dirichlet(1/2, ...). A
+   quarter of the clients a round: FedAvg on all text, FedAvg on the target's text only, AgnosticFedAvg; plain
+   averaging, Nesterov momentum and Adam at the server. AFL with a client for each kind; and, with l2, a certified
+   minimax solution beside the closed form.
+5. On other text: perplexity, accuracy, and accuracy where the next character is a letter, of every kind.
 """
 
 from __future__ import annotations
@@ -18,41 +22,56 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+from scipy import sparse
+from scipy.optimize import minimize
 
 from fedconvex._check import bad
 from fedconvex.driver import iterate
 from fedconvex.federation import Federation
 from fedconvex.losses import Softmax
-from fedconvex.methods import AFL, AgnosticFedAvg
+from fedconvex.methods import AFL, AgnosticFedAvg, FedAvg, ServerAdam, ServerSGD
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
-from fedconvex.papers.repeated import Repeated, draw_bars, higher, repeat
+from fedconvex.papers.repeated import Repeated, draw_bars, draw_curves, higher, repeat
 from fedconvex.papers.style import blank, legend, panel
 from fedconvex.problems import Problem
 
 C, OTHER, L2 = 27, 26, 1e-4  # l2 of the certified solution only
 UNSEEN = 1e-6  # probability added to pairs that a mixture lacks
-NOTES, TALK = "notes", "talk"
+CLIENTS, MIXING, PARTICIPATION, LOCAL = 20, 0.5, 0.25, 5
+NOTES, RECIPES, TALK = "notes", "recipes", "talk"
 WORDS = {
     NOTES: "patient admitted afebrile stable dyspnoea chest xray normal bilateral oedema discharge follow review "
     "dosage mg daily oral tablet hypertension diabetes type mellitus renal function creatinine elevated sodium "
     "potassium haemoglobin platelet count ward transferred surgery laparoscopic cholecystectomy uneventful analgesia",
+    RECIPES: "stir butter flour onion garlic simmer until golden add pinch salt pepper whisk cream fold dough bake "
+    "oven minutes chop parsley drain boil pasta sauce tomato slice lemon juice grate cheese sprinkle sugar cool rack",
     TALK: "yeah so i was like you know what we should just go there after work and get some food maybe later if that "
     "is okay with you because i have to call my mom first and then walk the dog she said hi by the way how are things "
     "over at your place did they fix it yet oh no really that is so funny see you soon bye",
 }
-MODELS = ("pooled", "uniform", "minimax", "AFL", "AgnosticFedAvg")
+POOLED, MINIMAX, OWN = "pooled", "minimax", "target only"
+EXACT = (POOLED, "uniform", MINIMAX, OWN)  # in closed form
+AVERAGED, TARGET, AGNOSTIC = "FedAvg", "FedAvg, target only", "AgnosticFedAvg"
+SERVERS: dict[str, Any] = {
+    "averaging": ServerSGD(),
+    "Nesterov": ServerSGD(momentum=0.9, nesterov=True, step_size=0.3),
+    "Adam": ServerAdam(step_size=0.1),
+}
+NOTHING = "exact"  # in the place of a server
 
 
 class TextScale(NamedTuple):
     """How large the experiment is."""
 
     repetitions: int
-    words: tuple[int, int]  # of notes and talk, to train on; as many again to test on
+    words: tuple[int, ...]  # of notes, recipes and talk, to train on; as many again to test on
     rounds: int
+    shares: tuple[float, ...]  # of the target's text that is trained on, increasing, the last is 1
+    servers: tuple[str, ...]
 
 
-FULL, QUICK = TextScale(10, (1_000, 20_000), 1000), TextScale(3, (1_000, 20_000), 100)
+FULL = TextScale(10, (1_000, 5_000, 20_000), 300, (0.02, 0.1, 1.0), tuple(SERVERS))
+QUICK = TextScale(3, (1_000, 5_000, 20_000), 50, (0.02, 1.0), ("averaging", "Adam"))
 
 
 def pairs(text: str) -> np.ndarray:
@@ -87,18 +106,40 @@ def conditional_entropy(P: np.ndarray) -> float:
     return float(-np.sum(P[seen] * np.log(P[seen] / last[seen])))
 
 
-def largest_entropy(counts: np.ndarray) -> tuple[float, float]:
-    """Return the largest conditional entropy of a mixture of two kinds (2, 27, 27), and the weight of the first."""
+def largest_entropy(counts: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return the largest conditional entropy of a mixture of p kinds (p, 27, 27), and the weights of the kinds (p,).
+
+    The derivative by a weight is the cross-entropy of its kind under the mixture's law: no kind's is above the entropy
+    where this is largest.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.papers.agnostic_text import largest_entropy, pairs
+    >>> value, weights = largest_entropy(np.array([pairs("abab"), pairs("acac"), pairs("adad")]))  # b, c or d follow a
+    >>> weights.round(3).tolist()
+    [0.333, 0.333, 0.333]
+    """
     P = counts / counts.sum(axis=(1, 2), keepdims=True)
-    best = minimize_scalar(
-        lambda a: -conditional_entropy(a * P[0] + (1.0 - a) * P[1]), bounds=(0.0, 1.0), method="bounded",
-        options={"xatol": 1e-10},
+
+    def minus(a: np.ndarray) -> tuple[float, np.ndarray]:
+        mixture = np.tensordot(a, P, 1)
+        last = np.broadcast_to(mixture.sum(axis=1, keepdims=True), mixture.shape)
+        log = np.log(np.divide(mixture, last, out=np.ones_like(mixture), where=mixture > 0.0))
+        return float(np.sum(mixture * log)), np.einsum("kij,ij->k", P, log)
+
+    p = len(P)
+    one = {"type": "eq", "fun": lambda a: a.sum() - 1.0, "jac": np.ones_like}
+    best = minimize(
+        minus, np.full(p, 1.0 / p), jac=True, method="SLSQP", bounds=[(1e-12, 1.0)] * p, constraints=[one],
+        options={"ftol": 1e-14, "maxiter": 1000},
     )  # fmt: skip
-    return -float(best.fun), float(best.x)
+    weights = np.maximum(best.x, 0.0) / np.maximum(best.x, 0.0).sum()
+    return conditional_entropy(np.tensordot(weights, P, 1)), weights
 
 
 def texts(data: Any, scale: TextScale, seed: int) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
-    """Return the kinds, smaller first, and counts of pairs to train and to test on, (2, 27, 27) each."""
+    """Return the kinds, smallest first, and counts of pairs to train and to test on, (p, 27, 27) each."""
     rng = np.random.default_rng(seed)
     if data is not None:
         return _read(Path(data), rng)
@@ -120,15 +161,32 @@ def _read(file: Path, rng: np.random.Generator) -> tuple[tuple[str, ...], np.nda
         raise FileNotFoundError(f"--data must be an existing file; got {file}")
     lines = [line.split("\t", 1) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     kinds = sorted({line[0] for line in lines if len(line) == 2})
-    if any(len(line) != 2 for line in lines) or len(kinds) != 2:
-        raise bad(who, "hold lines 'kind<tab>text' of two kinds", f"{len(lines)} lines of {len(kinds)} kinds")
-    counts = np.zeros((2, 2, C, C))  # part, kind
+    if any(len(line) != 2 for line in lines) or len(kinds) < 2:
+        raise bad(who, "hold lines 'kind<tab>text' of two kinds or more", f"{len(lines)} lines of {len(kinds)} kinds")
+    counts = np.zeros((2, len(kinds), C, C))  # part, kind
     for kind, text in lines:
         counts[rng.integers(2), kinds.index(kind)] += pairs(text)
     if not counts.sum(axis=(2, 3)).all():
         raise bad(who, "hold several lines of each kind", f"{len(lines)} lines")
     order = np.argsort(counts[0].sum(axis=(1, 2)))
     return tuple(kinds[k] for k in order), counts[0, order], counts[1, order]
+
+
+def thinned(counts: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
+    """Return the counts (p, 27, 27) with a share of the first kind's pairs, drawn at random; one pair at least."""
+    out = counts.copy()
+    pool = counts[0].ravel().astype(np.int64)
+    out[0] = rng.multivariate_hypergeometric(pool, max(1, round(share * pool.sum()))).reshape(C, C)
+    return out
+
+
+def dealt(counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # 4
+    """Return the counts of clients that mix kinds, (clients, p, 27, 27); clients without any pair are left out."""
+    parts = np.zeros((CLIENTS, *counts.shape))
+    for i, kind in enumerate(counts):
+        share = rng.dirichlet(np.full(CLIENTS, MIXING))
+        parts[:, i] = rng.multinomial(kind.ravel().astype(np.int64), share).T.reshape(CLIENTS, C, C)
+    return parts[parts.sum(axis=(1, 2, 3)) > 0.0]
 
 
 def law_of(mixture: np.ndarray) -> np.ndarray:
@@ -139,11 +197,16 @@ def law_of(mixture: np.ndarray) -> np.ndarray:
 
 
 def problem_of(kinds: tuple[str, ...], counts: np.ndarray, l2: float = 0.0) -> Problem:
-    """Return the problem whose clients are the kinds, a row for every pair that occurs, weighted by its count."""
-    kind, last, following = np.nonzero(counts)
-    X = np.eye(C)[last]
-    weight = counts[kind, last, following]
-    federation = Federation.from_arrays(X, following.astype(float), np.array(kinds)[kind], sample_weight=weight)
+    """Return the problem with kinds as domains, a row for every pair that occurs, weighted by its count.
+
+    Counts are (clients, p, 27, 27), or (p, 27, 27) where each kind is a client.
+    """
+    each = counts if counts.ndim == 4 else np.eye(len(counts))[:, :, None, None] * counts
+    client, kind, last, following = np.nonzero(each)
+    X = sparse.csr_matrix((np.ones(last.size), (np.arange(last.size), last)), (last.size, C))
+    weight = each[client, kind, last, following]
+    names = np.array(kinds)[kind]
+    federation = Federation.from_arrays(X, following.astype(float), client, domains=names, sample_weight=weight)
     return Problem(federation, Softmax(C), l2)
 
 
@@ -159,33 +222,52 @@ def scores(w: np.ndarray, counts: np.ndarray) -> dict[str, float]:
 
 
 def trials(number: int, data: Any, scale: TextScale, seed: int) -> Iterator[dict[str, Any]]:
-    """Yield the scores of every model on either kind, with the closed form beside the minimax value."""
-    kinds, train, test = texts(data, scale, 1000 * seed + number)
-    problem, P = problem_of(kinds, train), train / train.sum(axis=(1, 2), keepdims=True)
-    entropy, weight = largest_entropy(train)
-    minimax, closed = problem_of(kinds, train, L2).solve_minimax(), law_of(weight * P[0] + (1.0 - weight) * P[1])
-    agnostic = AgnosticFedAvg(step_size=4.0, domain_step_size=0.3, local_steps=5)
-    models = (
-        law_of(train.sum(axis=0)),
-        law_of(P.sum(axis=0)),
-        closed,
-        _last(AFL(step_size=10.0, domain_step_size=0.3), problem, scale.rounds),
-        _last(agnostic, problem, scale.rounds),
-    )
-    most = max(scores(closed, counts)["loss"] for counts in train) + 0.5 * L2 * float(np.sum(closed**2))
-    ends = {"entropy": entropy, "weight": weight, "value": minimax.value, "gap": minimax.gap, "most": most}
-    for name, w in zip(MODELS, models, strict=True):
-        worst = max(scores(w, counts)["loss"] for counts in train)
-        for kind, counts in zip(kinds, test, strict=True):
-            row = {"model": name, "kind": kind, "repetition": number} | scores(w, counts)
-            yield row | {"worst training loss": worst} | ends
+    """Yield the scores of every model on every kind, with the closed form beside the minimax value."""
+    key = 1000 * seed + number
+    kinds, text, test = texts(data, scale, key)
+    for share in scale.shares:
+        rng = np.random.default_rng([key, round(1e6 * share)])
+        train = text if share == 1.0 else thinned(text, share, rng)
+        P = train / train.sum(axis=(1, 2), keepdims=True)
+        entropy, weights = largest_entropy(train)
+        closed = law_of(np.tensordot(weights, P, 1))
+        minimax = problem_of(kinds, train, L2).solve_minimax()
+        most = max(scores(closed, counts)["loss"] for counts in train) + 0.5 * L2 * float(np.sum(closed**2))
+        ends = {"entropy": entropy, "value": minimax.value, "gap": minimax.gap, "most": most, "weight": weights[0]}
+        exact = (law_of(train.sum(axis=0)), law_of(P.sum(axis=0)), closed, law_of(train[0]))
+        models = [(name, NOTHING, w) for name, w in zip(EXACT, exact, strict=True)]
+        for name, server, w in [*models, *_runs(kinds, train, rng, scale, key)]:
+            worst = max(scores(w, counts)["loss"] for counts in train)
+            for kind, counts in zip(kinds, test, strict=True):
+                row = {"share": share, "model": name, "server": server, "kind": kind, "repetition": number}
+                yield row | scores(w, counts) | {"worst training loss": worst} | ends
 
 
-def _last(method: Any, problem: Problem, rounds: int) -> np.ndarray:
-    w = np.zeros((1, *problem.model_shape))
-    for _, state in iterate(method, problem, rounds=rounds):
-        w = state.w
-    return np.asarray(w[0])
+def _runs(
+    kinds: tuple[str, ...], train: np.ndarray, rng: np.random.Generator, scale: TextScale, seed: int
+) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Yield name, server and model of every run."""
+    apart = problem_of(kinds, train)
+    yield "AFL", "averaging", _last(AFL(step_size=10.0, domain_step_size=0.3), apart, 3 * scale.rounds, seed)
+    parts = dealt(train, rng)
+    mixed = problem_of(kinds, parts)
+    own = parts[parts[:, 0].sum(axis=(1, 2)) > 0.0, :1]
+    alone = problem_of(kinds[:1], own)
+    for server in scale.servers:
+        work = {"step_size": 4.0, "local_steps": LOCAL, "participation": PARTICIPATION, "server": SERVERS[server]}
+        agnostic = AgnosticFedAvg(domain_step_size=0.1, window=10, **work)
+        for name, method, on in (
+            (AVERAGED, FedAvg(**work), mixed),
+            (TARGET, FedAvg(**work), alone),
+            (AGNOSTIC, agnostic, mixed),
+        ):
+            yield name, server, _last(method, on, scale.rounds, seed)
+
+
+def _last(method: Any, problem: Problem, rounds: int, seed: int) -> np.ndarray:
+    """Return the mean of the models of the last tenth of the rounds."""
+    late = [s.w[0] for t, s in iterate(method, problem, rounds=rounds, seed=seed) if t > 0.9 * rounds]
+    return np.asarray(np.mean(late, axis=0))
 
 
 def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
@@ -195,21 +277,23 @@ def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
     found = Repeated(tuple(rows), 0.0 if data is None else 1.0)
     name = "generated text" if data is None else Path(data).stem
     return Findings(
-        f"Two kinds of text, softmax bigrams (after Ro et al. 2021): {name}",
+        f"Kinds of text, softmax bigrams (after Ro et al. 2021): {name}",
         tuple(claims(found)),
         _notes(scale, found, data is None),
         {"text": _draw(found)},
-        {"table": found.table(("model", "kind"), ("loss", "perplexity", "accuracy", "letters")), "trials": rows},
+        {
+            "table": found.table(("share", "model", "server", "kind"), ("loss", "perplexity", "accuracy", "letters")),
+            "trials": rows,
+        },
     )
 
 
 EXPERIMENT = Experiment(
     "agnostic-text",
-    "perplexity and accuracy on two kinds of text: pooled, uniform, minimax, AFL, AgnosticFedAvg; the minimax value "
-    "in closed form",
+    "perplexity on kinds of text: pooled, minimax and target-only models in closed form, AFL, FedAvg, AgnosticFedAvg",
     study,
-    "optional text file with lines 'kind<tab>text' of two kinds; default generated notes and talk",
-    "three draws, 100 rounds",
+    "optional text file with lines 'kind<tab>text' of two kinds or more; default generated notes, recipes and talk",
+    "three draws, 50 rounds, plain averaging and Adam",
 )
 
 
@@ -218,7 +302,8 @@ EXPERIMENT = Experiment(
 
 def claims(found: Repeated) -> Iterator[Claim]:
     """Judge by intervals over the draws; the closed form by every draw."""
-    small, large = found.kinds("kind")[:2]
+    target, large = found.kinds("kind")[0], found.kinds("kind")[-1]
+    servers = found.where(model=AGNOSTIC).kinds("server")
     within = [r["entropy"] - r["gap"] <= r["value"] <= r["most"] + r["gap"] for r in found.rows]
     over = [r["value"] - r["entropy"] for r in found.rows]
     yield Claim(
@@ -231,49 +316,80 @@ def claims(found: Repeated) -> Iterator[Claim]:
     under = min(r["worst training loss"] - r["entropy"] for r in found.rows)
     text = "No model's worst training cross-entropy is below the largest conditional entropy"
     yield Claim(text, under >= -1e-9, f"least difference {under:.2g}", everywhere=True)
+    whole = found.where(share=1.0)
 
-    def pair(what: str, kind: str, one: str, other: str) -> list[Any]:
-        return [(kind, found.minus(what, {"model": one, "kind": kind}, {"model": other, "kind": kind}))]
+    def exact(what: str, kind: str, one: str, other: str) -> list[Any]:
+        at = {"server": NOTHING, "kind": kind}
+        return [(kind, whole.minus(what, at | {"model": one}, at | {"model": other}))]
 
-    text = f"The pooled model has the higher perplexity on {small}: above the minimax model's"
-    yield higher(text, pair("perplexity", small, "pooled", "minimax"))
+    def runs(rows: Repeated, kind: str, one: str, other: str) -> list[Any]:
+        each = ({"server": s, "kind": kind} for s in servers)
+        return [(at["server"], rows.minus("loss", at | {"model": one}, at | {"model": other})) for at in each]
+
+    text = f"The pooled model has the higher perplexity on {target}: above the minimax model's"
+    yield higher(text, exact("perplexity", target, POOLED, MINIMAX))
     text = f"The minimax model pays on {large}: its perplexity is above the pooled model's"
-    yield higher(text, pair("perplexity", large, "minimax", "pooled"))
-    near = [
-        (m, found.minus("loss", {"model": "pooled", "kind": small}, {"model": m, "kind": small})) for m in MODELS[3:]
-    ]
-    yield higher(f"AFL and AgnosticFedAvg have a lower cross-entropy on {small} than the pooled model", near)
-
-
-def _at(model: str, kind: str) -> dict[str, Any]:
-    return {"model": model, "kind": kind}
+    yield higher(text, exact("perplexity", large, MINIMAX, POOLED))
+    text = f"AgnosticFedAvg has a lower cross-entropy on {target} than FedAvg, with every server"
+    yield higher(text, runs(whole, target, AVERAGED, AGNOSTIC))
+    text = (
+        f"Trained on {target} only, FedAvg has a higher cross-entropy on {large} than AgnosticFedAvg, with every server"
+    )
+    yield higher(text, runs(whole, large, TARGET, AGNOSTIC))
+    for share in found.kinds("share"):
+        text = (
+            f"Ro et al., Table 1: on the target's own text, {target}, AgnosticFedAvg has a lower cross-entropy than "
+            f"FedAvg trained on that text only, with every server ({share:.0%} of the text is trained on)"
+        )
+        yield higher(text, runs(found.where(share=share), target, TARGET, AGNOSTIC))
 
 
 def _notes(scale: TextScale, found: Repeated, generated: bool) -> tuple[str, ...]:
-    weights = [r["weight"] for r in found.rows]
+    whole, kinds = found.where(share=1.0), found.kinds("kind")
+    weights = [r["weight"] for r in whole.rows]
     drawn = (
-        f"generated: {scale.words[0]:,} words of notes and {scale.words[1]:,} of talk by Zipf's law from word lists of "
-        "their own, one mark in six with a number; as many again to test on"
+        ", ".join(f"{n:,} words of {kind}" for n, kind in zip(scale.words, kinds, strict=True))
+        + " by Zipf's law from word lists of their own, one mark in six with a number; as many again to test on"
         if generated
         else "lines of the file, half to train and half to test on"
     )
     return (
-        f"Data: {drawn}; {scale.repetitions} draws. Perplexity is exp(cross-entropy in nats) of a character; letters: "
-        "accuracy where the next character is one of a to z.",
-        f"In closed form the smaller kind weighs {min(weights):.3f} to {max(weights):.3f}.",
-        f"Chosen here: step sizes, {scale.rounds} rounds. The source: an LSTM of words on Stack Overflow, 342 thousand "
-        "clients, questions and answers as domains; context, not compared.",
+        f"Data: {drawn}; {scale.repetitions} draws; the target, {kinds[0]}, also with "
+        f"{', '.join(f'{s:.0%}' for s in scale.shares[:-1])} of its pairs. Perplexity is exp(cross-entropy in nats) of "
+        "a character; letters: accuracy where the next character is one of a to z.",
+        f"In closed form the target weighs {min(weights):.3f} to {max(weights):.3f} at the minimax, with all its text.",
+        f"Chosen here: {CLIENTS} clients, {PARTICIPATION:.0%} of them a round, {scale.rounds} rounds (AFL three times "
+        "as many), step sizes, a window of 10 rounds; models are means over the last tenth of the rounds.",
+        "The source: an LSTM of words on Stack Overflow, 342 thousand clients, questions and answers as domains. Its "
+        "kinds share a language; these share the alphabet and spaces, so that other text helps the target less.",
     )
 
 
 def _draw(found: Repeated) -> Any:
-    """Draw perplexity and accuracy of every model on either kind."""
-    figure, axes = blank(3, width=3.7, height=3.3)
+    """Draw perplexity and accuracy of every model, and the target's cross-entropy over the amount of its text."""
+    figure, axes = blank(3, width=4.4, height=3.6)
+    whole = [r for r in found.where(share=1.0).rows if r["server"] in (NOTHING, "averaging")]
+    short = Repeated(tuple(r | {"model": r["model"].replace(", ", ",\n")} for r in whole))
     for axis, what, words in zip(
-        axes, ("perplexity", "accuracy", "letters"), ("perplexity", "accuracy", "accuracy, next a letter"), strict=True
+        axes, ("perplexity", "letters"), ("perplexity", "accuracy, next a letter"), strict=False
     ):
-        draw_bars(axis, found, what, "model", "kind")
-        panel(axis, y=f"{words}, other text")
-        axis.tick_params(axis="x", labelsize=7, rotation=20)
-    legend(figure, axes[0], columns=2)
+        draw_bars(axis, short, what, "model", "kind")
+        panel(axis, "server: averaging", y=f"{words}, other text")
+        axis.tick_params(axis="x", labelsize=6.5, rotation=40)
+    axes[0].set_yscale("log")
+    legend(figure, axes[0], columns=3)
+    target = found.kinds("kind")[0]
+    long = [
+        r | {"curve": f"{r['model']}, {r['server']}" if r["model"] == AGNOSTIC else f"target only, {r['server']}"}
+        for name in (TARGET, AGNOSTIC)
+        for r in found.where(kind=target, model=name).rows
+    ]
+    draw_curves(axes[2], Repeated(tuple(long)), "share", "loss", "curve")
+    panel(
+        axes[2], f"the target, {target}", "share of its text that is trained on", "cross-entropy, other text", log="x"
+    )
+    shares = found.kinds("share")
+    axes[2].set_xticks(shares, [f"{s:.0%}" for s in shares])
+    axes[2].minorticks_off()
+    axes[2].legend(frameon=False, fontsize=7)
     return figure
