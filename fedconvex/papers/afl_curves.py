@@ -12,6 +12,7 @@ Figures 4 and 5); they print no numbers.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from fedconvex.papers.finished_parts import kept
 from fedconvex.papers.intervals import Interval, every
 from fedconvex.papers.repeated import Repeated, draw_curves, higher
 from fedconvex.papers.step_grids import tuned_run
-from fedconvex.papers.style import blank, legend, panel
+from fedconvex.papers.style import blank, grid, legend, panel
 from fedconvex.report import domain_scores
 
 IID, LABEL = DIVISIONS[0], DIVISIONS[3]
@@ -88,7 +89,7 @@ def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
         f"Every client over rounds, FedAvg, AFL and AgnosticFedAvg: {loaded.name}",
         tuple(claims(found)),
         _notes(loaded, scale),
-        {"curves": _draw(found, "accuracy", "least accuracy"), "losses": _draw(found, "loss", "largest loss")},
+        {"curves": _draw(found, "accuracy"), "losses": _draw(found, "loss"), "worst": _draw_worst(found)},
         {"table": table, "curves": list(found.rows)},
     )
 
@@ -156,17 +157,27 @@ def _notes(data: SplitData, scale: CurvesScale) -> tuple[str, ...]:
     )
 
 
-def _draw(found: Repeated, what: str, extreme: str) -> Any:
-    """Draw what every client has on test rows over the rounds: by label a panel each method, then the worst, iid."""
-    figure, axes = blank(4, width=3.0, height=3.3, sharey=True)
-    clients = found.where(division=LABEL.name).kinds("client")
-    for axis, method in zip(axes, METHODS, strict=False):
-        draw_curves(axis, found.where(division=LABEL.name, method=method), "round", what, "client", clients)
-        panel(axis, f"by label: {method}", "rounds")
-    draw_curves(axes[3], worst(found).where(division=IID.name), "round", extreme, "method")
-    panel(axes[3], f"at random: {extreme}", "rounds")
-    axes[3].legend(frameon=False, fontsize=7.5, loc="center right")
-    axes[0].set_ylim(bottom=0.0)  # neither goes below, though a band may
-    axes[0].set_ylabel(f"test {what}, mean and s.d.")
+def _draw(found: Repeated, what: str) -> Any:
+    """Draw what every client has on test rows over the rounds: a row for each division, a panel for each method."""
+    figure, axes = grid((2, len(METHODS)), width=3.3, height=2.7, sharey=True)
+    panels = itertools.product((LABEL, IID), METHODS)
+    for axis, (division, method) in zip(axes, panels, strict=True):
+        mine = found.where(division=division.name, method=method)
+        draw_curves(axis, mine, "round", what, "client", marked=True)
+        panel(axis, f"{division.name}: {method}", "rounds", f"test {what}" if method == METHODS[0] else "")
+    for axis in axes[len(METHODS) - 1 :: len(METHODS)]:
+        axis.set_ylim(bottom=-0.03 * axis.get_ylim()[1])  # a curve at 0 is seen; a band may go below
+        axis.legend(frameon=False, fontsize=7.5)
+    return figure
+
+
+def _draw_worst(found: Repeated) -> Any:
+    """Draw the client that is served worst, in accuracy and in loss, method by method."""
+    figure, axes = blank(4, width=3.0, height=3.3)
+    extremes, pairs = worst(found), itertools.product((LABEL, IID), ("least accuracy", "largest loss"))
+    for axis, (division, what) in zip(axes, pairs, strict=True):
+        draw_curves(axis, extremes.where(division=division.name), "round", what, "method", marked=True)
+        panel(axis, f"{division.name}: {what}", "rounds")
+        axis.set_ylim(bottom=-0.03 * axis.get_ylim()[1])
     legend(figure, axes[0], columns=3)
     return figure

@@ -89,8 +89,13 @@ def higher(text: str, pairs: Sequence[tuple[str, Interval]], than: float = 0.0) 
 # ---------------------------------------------------------------- figures
 
 
-def draw_curves(axis: Any, found: Repeated, x: str, y: str, by: str, names: Sequence[Any] | None = None) -> None:
-    """Draw y over x for every value of ``by``: the mean over repetitions, and the band of one standard deviation."""
+def draw_curves(
+    axis: Any, found: Repeated, x: str, y: str, by: str, names: Sequence[Any] | None = None, *, marked: bool = False
+) -> None:
+    """Draw y over x for every value of ``by``: the mean over repetitions, and the band of one standard deviation.
+
+    Marked, curves have marks at points of their own and are thinner one by one, so that none is hidden behind another.
+    """
     for j, name in enumerate(found.kinds(by) if names is None else names):
         mine = found.where(**{by: name})
         if not mine.rows:
@@ -99,7 +104,11 @@ def draw_curves(axis: Any, found: Repeated, x: str, y: str, by: str, names: Sequ
         mean, spread = values.mean(axis=1), values.std(axis=1, ddof=min(1, values.shape[1] - 1))
         colour = COLOURS[j % len(COLOURS)]
         dashes = ("-", (0, (5, 1.5)), (0, (4, 1, 1, 1)), (0, (1.5, 1)))[j % 4]
-        axis.plot(mine.kinds(x), mean, color=colour, linestyle=dashes, linewidth=1.5, label=str(name))
+        look: dict[str, Any] = {"color": colour, "linestyle": dashes, "linewidth": 1.5, "label": str(name)}
+        if marked:
+            look |= {"marker": "osD^"[j % 4], "markersize": 3.5, "markevery": (j, 4), "markerfacecolor": "white"}
+            look["linewidth"] = max(1.0, 2.4 - 0.6 * j)
+        axis.plot(mine.kinds(x), mean, **look)
         band(axis, mine.kinds(x), mean - spread, mean + spread, colour, 0.15)
 
 

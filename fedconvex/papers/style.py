@@ -7,7 +7,7 @@ from typing import Any
 
 from fedconvex.report.plots import COLOURS, light_grid, panels
 
-__all__ = ["COLOURS", "DASHED", "DOTTED", "METHOD_LOOKS", "band", "blank", "legend", "panel", "tidy"]
+__all__ = ["COLOURS", "DASHED", "DOTTED", "METHOD_LOOKS", "band", "blank", "grid", "legend", "panel", "tidy"]
 
 DASHED, DOTTED = (0, (4, 2)), (0, (1, 2))
 METHOD_LOOKS: Mapping[str, tuple[str, Any]] = {
@@ -27,7 +27,13 @@ def blank(columns: int = 1, *, width: float = 4.6, height: float = 3.6, sharey: 
     ImportError
         If matplotlib is not installed: ``pip install "fedconvex[report]"``.
     """
-    figure, axes = panels((1, columns), (width * columns, height), sharey=sharey)
+    return grid((1, columns), width=width, height=height, sharey=sharey)
+
+
+def grid(shape: tuple[int, int], *, width: float, height: float, sharey: bool = False) -> tuple[Any, Any]:
+    """Return a figure of so many rows and columns of panels, each of a size in inches, and its axes (n,), tidied."""
+    rows, columns = shape
+    figure, axes = panels(shape, (width * columns, height * rows), sharey=sharey)
     for axis in axes:
         tidy(axis)
     return figure, axes
