@@ -8,6 +8,8 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from fedconvex.papers import domain_counts as d
+from fedconvex.papers import large_client as big
+from fedconvex.papers.agnostic_clients.data import load_splits
 from fedconvex.papers.images import accuracies
 from fedconvex.papers.repeated import Repeated
 
@@ -24,19 +26,20 @@ def planted(sign):
                 terms = {"complexity": sign * p, "deviation": sign * p, "discrepancy": -sign * p, "bound": value}
                 row = {"share": share, "p": p, "repetition": r, "smallest": 9, "empirical": 0.1, "spare": sign}
                 bound.append(row | {k: v + e if k != "bound" else v for k, v in terms.items()})
-        for by, p, worst in (
-            ("features", 1, 1.0 + 0.5 * sign), ("features", 3, 1.0), ("features", 12, 1.0 + 0.1 * sign),
-            ("given", 3, 1.0 - 0.5 * (sign < 0)), ("labels", 3, 1.0 + 0.5 * sign),
+        for by, p, worst, gap in (
+            ("features", 1, 1.0 + 0.5 * sign, 0.0), ("features", 3, 1.0, sign),
+            ("features", 12, 1.0 + 0.1 * sign, sign), ("given", 3, 1.0 - 0.5 * (sign < 0), sign),
+            ("labels", 3, 1.0 + 0.5 * sign, 0.0), (d.RANDOM, 3, 1.0, 0.0 if sign > 0 else 0.5),
         ):  # fmt: skip
-            row = {"grouped by": by, "p": p, "repetition": r, "worst loss": worst + e * p}
+            row = {"grouped by": by, "p": p, "repetition": r, "worst loss": worst + e * p, d.GAP: gap + e * p}
             scored.append(row | {"mean loss": sign * p + e})
     return Repeated(tuple(bound)), Repeated(tuple(scored))
 
 
 def test_claims_of_domains_can_fail():
-    assert [c.holds for c in d.claims(*planted(1.0))] == [True] * 9
+    assert [c.holds for c in d.claims(*planted(1.0))] == [True] * 12
     found = list(d.claims(*planted(-1.0)))
-    assert [c.holds for c in found] == [False] * 9 and [c.everywhere for c in found] == [False] * 8 + [True]
+    assert [c.holds for c in found] == [False] * 12 and [c.everywhere for c in found] == [False] * 11 + [True]
     assert d.turns(planted(1.0)[0], 1.0) == [3] * 4
 
 
@@ -101,3 +104,35 @@ def test_the_bound_by_hand(compiled_kernels):
     assert twelve["bound"] == pytest.approx(sums.max(), rel=1e-9) and twelve["discrepancy"] == 0.0
     assert all(r["spare"] > 0.0 for r in rows.values())
     assert rows[d.FEW, 1]["smallest"] == sum(max(1, n // 4) for n in fed.sizes.tolist())
+
+
+# ---------------------------------------------------------------- large-client
+
+
+def test_claims_of_the_large_client_can_fail():
+    def planted(sign):
+        others = {big.BY_ROWS: 0.5, big.WITHOUT: 0.4}
+        rows = []
+        for r, e in enumerate((0.0, 0.001, -0.001, 0.002)):
+            for j, (share, model, client) in enumerate(
+                (s, m, c) for s in big.SHARES for m in big.MODELS for c in (big.OTHERS, big.LARGE)
+            ):
+                loss = others.get(model, 0.3) if client == big.OTHERS else {big.BY_ROWS: 0.1}.get(model, 0.2)
+                loss -= 0.3 * (model == big.BY_ROWS and client == big.OTHERS and share < 0.5)
+                row = {"share": share, "model": model, "client": client, "repetition": r, "weight": 0.5}
+                rows.append(row | {"loss": sign * loss + e * (1 + 0.1 * j), "gap": 1e-9 if sign > 0 else 1e-3})
+        return Repeated(tuple(rows))
+
+    assert [c.holds for c in big.claims(planted(1.0))] == [True] * 6
+    assert [c.holds for c in big.claims(planted(-1.0))] == [False] * 6
+
+
+def test_the_large_client_has_the_share_and_the_classes_that_it_should():
+    rows, seen = load_splits(splits=2, seed=1).splits[0], []
+    for share in big.SHARES:
+        fed = big.federation_of(rows, 10, share, np.random.default_rng(2))
+        assert fed.sizes[-1] / fed.n == pytest.approx(share, abs=0.005) and fed.sizes[:-1].tolist() == [20] * 5
+        assert set(fed.client_rows(5)[1].tolist()) == {0.0, 1.0, 2.0, 3.0}
+        assert np.unique(fed.y[:100]).size == 10
+        seen.append(fed.X[:100])
+    assert np.array_equal(seen[0], seen[1]) and np.array_equal(seen[0], seen[2])  # the same small clients

@@ -26,6 +26,7 @@ from fedconvex.driver import iterate
 from fedconvex.federation import Federation
 from fedconvex.losses import Logistic
 from fedconvex.methods import AFL, AgnosticFedAvg, FedAvg, OptimisticAFL
+from fedconvex.papers.agnostic_clients.data import UNIFORM
 from fedconvex.papers.archive import read_archive
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, progress_part
 from fedconvex.papers.intervals import Interval, every
@@ -413,7 +414,8 @@ def _notes(people: People, scale: AdultScale) -> tuple[str, ...]:
         f"{people.train.d - 1} columns and an intercept, l2 = {L2:g}.",
         "Taken from the paper: data, domains, logistic regression on the categorical columns. Chosen here: step sizes "
         f"(not tuned), mini-batches of {BATCH} rows a domain, {STEPS} local steps, {scale.rounds} rounds.",
-        "The paper's table of accuracies is not at hand, so none is printed beside these.",
+        "The paper's table of accuracies is not at hand, so none is printed beside these. Pooled has weights n_k/n. "
+        f"{UNIFORM} Uniform here is 1/2 for each domain, which the paper does not have.",
         "Intervals are Wilson's, each domain on its own; differences are of the same rows, with McNemar's exact test. "
         "The training losses leave the ridge term out, h has it.",
         "Exact models are minimisers with certificates. A run that stops early is another model: its accuracy is in "

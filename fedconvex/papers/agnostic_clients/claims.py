@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.papers.agnostic_clients.data import DIVISIONS, L2, SplitData, client_names
+from fedconvex.papers.agnostic_clients.data import DIVISIONS, L2, UNIFORM, SplitData, client_names
 from fedconvex.papers.agnostic_clients.runs import DOMAIN_STEP_SIZES, STEPS, ClientsScale, DivisionRun, ExactModel
 from fedconvex.papers.findings import Claim
 from fedconvex.papers.intervals import Interval, every, mean_interval
@@ -227,6 +227,7 @@ def notes(
         "others are left out). Tests have all rows of a client's kind.",
         "FedAvg is the minimiser of the pooled loss, its limit for small steps; AFL the minimax solution. Both are "
         f"certified: the largest gap is {worst:.1e}. The mean accuracy weighs clients by their training rows.",
+        f"FedAvg here is the pooled model, with weights n_k/n. {UNIFORM}",
         f"Runs: first division, {scale.rounds} rounds, full participation; step sizes with the least training "
         f"objective after the last round (pooled for FedSGD and FedAvg, the worst client's for the others), of {STEPS} "
         f"times {DOMAIN_STEP_SIZES} for model and domain weights (a fifth for five local steps, a tenth for an epoch). "

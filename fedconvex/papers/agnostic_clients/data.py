@@ -18,6 +18,7 @@ from fedconvex.problems import Problem
 
 CLIENTS, L2 = 3, 1e-3
 MOST_PARAMETERS = 1000  # of large images, averaged: exact solutions take seconds
+UNIFORM = 'Mohri et al. call it "FedAvg (uniform)": uniform over all rows, not over clients or domains.'  # pooled
 TRAIN, TEST = 3000, 2000  # rows of a division of a large archive; divisions share none
 SHARE_TRAIN = 2 / 3  # of bundled digits; divisions overlap
 

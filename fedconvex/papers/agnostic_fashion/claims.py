@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedconvex.papers.agnostic_clients.data import UNIFORM
 from fedconvex.papers.agnostic_fashion.data import FOLDS, ClassDomains
 from fedconvex.papers.agnostic_fashion.runs import L2, ClassesRun, Comparison, FashionScale
 from fedconvex.papers.findings import Claim
@@ -208,7 +209,7 @@ def notes(
         f"Data: {data.name}; {counts}; {rows}. Pixels standardised by the rows trained on, a constant appended; "
         f"parameters by block of pixels: {sizes}.",
         f"Both models are exact at every l2, with certified gaps of at most {max(c.gap for c in compared):.1e}; pooled "
-        "is the minimiser over all rows. Domains are classes: lambda decides how readily each class is answered.",
+        f"is the minimiser over all rows. {UNIFORM} Domains are classes: lambda decides how readily each is answered.",
         f"Runs: {'all rows' if data.archive else 'first fold'}, {scale.solved[0][0]} x {scale.solved[0][0]} pixels, "
         f"l2 = {L2:g}, from 0; a tenth of the rounds for OptimisticAFL, which takes all rows. Step sizes with the "
         "least training objective after the last round, of a small grid.",
