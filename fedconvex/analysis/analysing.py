@@ -105,9 +105,8 @@ def _checked(robust: str | None, intervals: str, level: float, firth: bool) -> f
     if intervals == "profile" and robust is not None:
         cure = "the likelihood knows no robust variances: intervals='wald'"
         raise bad("analyse: intervals", "be 'wald' with a robust covariance", "'profile'", cure)
-    if firth and (robust is not None or intervals == "profile"):
-        got = "a robust covariance" if robust is not None else "profile intervals"
-        raise bad("analyse: firth", "have the model's covariance and Wald intervals", got)
+    if firth and robust is not None:
+        raise bad("analyse: firth", "have the model's covariance", "a robust covariance")
     if (level := real("analyse: level", level, low=0.0, high=1.0, strict=True)) == 1.0:
         raise bad("analyse: level", "be below 1: such an interval is the whole line", level)
     return level

@@ -14,11 +14,12 @@ from scipy import stats
 
 from fedconvex._check import among, bad, items
 from fedconvex.analysis import heterogeneity, hypothesis_tests
+from fedconvex.analysis.firth import penalised_fall
 from fedconvex.analysis.fitting import Fit, Rows, restricted, standardised
 from fedconvex.analysis.formulas import INTERCEPT
 from fedconvex.analysis.hypothesis_tests import Significance
-from fedconvex.analysis.likelihood import certified_minimum
-from fedconvex.analysis.over_sites import SitesModel
+from fedconvex.analysis.likelihood import LikelihoodProblem, certified_minimum
+from fedconvex.analysis.over_sites import SitesLikelihood, SitesModel
 from fedconvex.analysis.profile_intervals import ProfileIntervals
 
 EXACT = "the response is an exact linear function of the columns: there are no standard errors"
@@ -115,11 +116,23 @@ class Analysis:
         import pandas as pd
 
         frame = pd.DataFrame(self.table()).set_index("name")
-        if ratio := self.rows.family.exponentiated:
+        if ratio := self.ratio:
             for column, new in (("estimate", ratio), ("low", f"{ratio}, low"), ("high", f"{ratio}, high")):
                 with np.errstate(over="ignore"):
                     frame[new] = np.exp(frame[column])
         return frame
+
+    @property
+    def ratio(self) -> str:
+        """What exp(coefficient) is called, or nothing: a risk ratio for counts of 0 and 1 with robust errors.
+
+        Zou, American Journal of Epidemiology 159, 2004: a Poisson model of a response of 0 and 1 estimates log risk
+        ratios, and only robust variances are valid.
+        """
+        problem, family = self.fit.problem, self.rows.family
+        counted = isinstance(problem, (LikelihoodProblem, SitesLikelihood)) and family.name == "poisson"
+        risks = counted and self.robust is not None and problem.is_binary  # type: ignore[union-attr]
+        return "risk ratio" if risks else family.exponentiated
 
     # ------------------------------------------------------------------ the fit as a whole
     @property
@@ -169,7 +182,8 @@ class Analysis:
             Columns of the table (all levels of a category together), or names of coefficients; default all but the
             intercept.
         how : {"likelihood ratio", "wald", "score"}
-            Likelihood ratio and score fit the smaller model too. With a robust covariance only "wald" is meant.
+            Likelihood ratio and score fit the smaller model too. With a robust covariance only "wald" is meant, with
+            Firth's estimate no score; the ratio is of penalised likelihoods then.
 
         Raises
         ------
@@ -194,11 +208,16 @@ class Analysis:
             clients = self.rows.federation.K if self.robust == "client" else None
             R = hypothesis_tests.of_columns(where, len(self.names))
             return hypothesis_tests.wald(self.estimates, self.covariance, R, None, df, clients)
-        if self.robust is not None or fit.firth:
-            what = "Firth's estimate" if fit.firth else "a robust covariance"
-            raise bad("Analysis.test: how", f"be 'wald' with {what}", repr(how))
+        if self.robust is not None:
+            raise bad("Analysis.test: how", "be 'wald' with a robust covariance", repr(how))
+        if fit.firth:
+            if how == "score":
+                raise bad("Analysis.test: how", "be 'wald' or 'likelihood ratio' with Firth's estimate", repr(how))
+            assert isinstance(fit.problem, LikelihoodProblem)
+            fall = penalised_fall(fit.problem, fit.T, fit.found.b[0], where)
+            return hypothesis_tests.likelihood_ratio(fall, 0.0, len(where), 1.0, None, 0.0)
         kept = [j for j in range(len(self.names)) if j not in where]
-        b, N, gap = restricted(self.rows, kept, self.site_intercepts)
+        b, N, gap = restricted(self.rows, kept, self.site_intercepts, fit if fit.limit is None else None)
         if how == "likelihood ratio":
             largest, gaps = float(fit.found.value[0]), gap + float(fit.found.gap[0])
             return hypothesis_tests.likelihood_ratio(N, largest, len(where), fit.phi, df, gaps)
@@ -279,7 +298,7 @@ class Analysis:
     def summary(self) -> str:
         """Return the analysis as text."""
         letter = "z" if self.residual_df is None else "t"
-        ratio = self.rows.family.exponentiated
+        ratio = self.ratio
         head = self.facts()
         titles = [
             "",
@@ -338,7 +357,9 @@ class Analysis:
         if self.profile is not None:
             loose = self.profile.loose
             said = f"; {loose} of their ends may be farther out: not certified" if loose else ""
-            head.append(("Intervals", f"of the profile likelihood ({self.profile.rounds} rounds){said}"))
+            how = "of the penalised profile likelihood, not certified"
+            how = how if fit.firth else f"of the profile likelihood ({self.profile.rounds} rounds){said}"
+            head.append(("Intervals", how))
         return head
 
     def _likelihoods(self) -> list[tuple[str, str]]:

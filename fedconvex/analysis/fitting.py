@@ -96,13 +96,16 @@ def _limits(recession: Recession, least: Infimum, T: np.ndarray) -> np.ndarray:
     return np.asarray(T @ least.b + [ends[way] for way in ways])
 
 
-def restricted(rows: Rows, kept: list[int], own: bool) -> tuple[np.ndarray, float, float]:
-    """Return the minimum with some coefficients only, in the units of the columns (p,), its N, and the gap of N."""
+def restricted(rows: Rows, kept: list[int], own: bool, near: Fit | None = None) -> tuple[np.ndarray, float, float]:
+    """Return the minimum with some coefficients only, in the units of the columns (p,), its N, and the gap of N.
+
+    The search begins where a quadratic function with the Hessian of a fit ``near`` by has its minimum.
+    """
     b = np.zeros(len(rows.names))
     problem, T = standardised(rows, kept or list(range(b.size)), own)
     if not kept:
         return b, float(problem.sums(b[None]).values[0]), 0.0
-    found = _minimum(problem, rows, kept)
+    found = _minimum(problem, rows, kept, None if near is None else np.linalg.solve(T, _expected(near, kept)))
     b[kept] = T @ found.b[0]
     if found.attained[0] or not isinstance(problem, LikelihoodProblem):
         return b, float(found.value[0]), float(found.gap[0])
@@ -161,8 +164,19 @@ def _several(rows: ModelRows, kept: list[int]) -> tuple[MultinomialLikelihood, n
     return MultinomialLikelihood(fed, C), np.kron(np.eye(C - 1), T)
 
 
-def _minimum(problem: Likelihood, rows: Rows, kept: list[int]) -> Minima:
-    """Minimise from zero, but for the intercept of a logarithmic link: from the logarithm of the mean."""
+def _expected(fit: Fit, kept: list[int]) -> np.ndarray:
+    """Return the coefficients that are kept when the others become zero, by the covariances of a fit: (q,)."""
+    b, V = fit.T @ fit.found.b[0], fit.T @ fit.found.inverse[0] @ fit.T.T
+    gone = [j for j in range(b.size) if j not in kept]
+    return np.asarray(b[kept] - V[np.ix_(kept, gone)] @ np.linalg.solve(V[np.ix_(gone, gone)], b[gone]))
+
+
+def _minimum(problem: Likelihood, rows: Rows, kept: list[int], near: np.ndarray | None = None) -> Minima:
+    """Minimise from a point near by; else from zero, and the logarithm of the mean for a logarithmic intercept."""
+    if near is not None and np.isfinite(near).all():
+        found = certified_minimum(problem, near[None])
+        if found.attained[0]:
+            return found
     start = np.zeros((1, problem.size))
     if rows.names[kept[0]] == INTERCEPT and problem.family.link == "log":
         start[0, 0] = problem.log_mean

@@ -13,10 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from fedconvex.report.drawings import COLOURS, INK, as_svg, log_axis
-
 MOST_CLIENTS = 40
-WIDTH = 5.0  # inches
 FARTHEST = 200.0  # logarithms of ratios that are drawn; beyond it coefficients are
 
 
@@ -43,7 +40,7 @@ class Forest(NamedTuple):
 
 def forest(found: Any, name: str) -> Forest:
     """Return the lines of a coefficient of an analysis, the clients of most weight if there are more than 40."""
-    apart, ratio, level = found.differences, found.rows.family.exponentiated, found.level
+    apart, ratio, level = found.differences, found.ratio, found.level
     i, s = apart.names.index(name), apart.summaries[name]
     b, se, z = apart.estimates[:, i], apart.standard_errors[:, i], float(stats.norm.isf(0.5 * (1.0 - level)))
     weights = 1.0 / (se**2 + s.hartung_knapp.tau2)
@@ -101,96 +98,3 @@ def limits(lines: list[Line]) -> tuple[float, float]:
     high = max([high, *(min(x.high, x.value + room) for x in clients)])
     edge = 0.03 * (high - low)
     return low - edge, high + edge
-
-
-def forest_figure(plot: Forest, prefix: str) -> str:
-    """Return the plot as an SVG element."""
-    lines, change = plot.lines, np.exp if plot.ratio else np.asarray
-    low, high = limits(lines)
-    if plot.ratio:
-        low, high = max(low, -FARTHEST), min(high, FARTHEST)
-    at = _heights(lines)
-
-    def draw(axis: Any) -> None:
-        for line, y in zip(lines, at, strict=True):
-            _mark(axis, line, y, change, (low, high))
-        axis.set_xlim(float(change(low)), float(change(high)))
-        axis.axvline(float(change(0.0)), color=INK, linewidth=0.8)
-        joint = next(x.value for x in lines if x.look == "joint")
-        if math.isfinite(joint):
-            axis.axvline(float(change(joint)), color=COLOURS["worst"], linewidth=0.8, linestyle=(0, (2, 2)))
-        if plot.ratio:
-            _logarithmic(axis, math.exp(low), math.exp(high))
-        axis.set_xlim(float(change(low)), float(change(high)))
-        axis.set_yticks(at, [_label(x) for x in lines])
-        axis.tick_params(axis="y", length=0)
-        axis.set_ylim(min(at) - 0.7, max(at) + 1.6)
-        axis.grid(axis="y", visible=False)
-        axis.spines["left"].set_visible(False)
-        axis.set_xlabel(f"{plot.ratio}, logarithmic scale" if plot.ratio else "coefficient")
-        axis.figure.get_layout_engine().set(w_pad=0.12)
-        heads = (max(at) + 1.0, f"{plot.ratio or 'coefficient'} [{100.0 * plot.level:g} %]", "weight")
-        _columns(axis, [*zip(at, (x.text for x in lines), (_weight(x) for x in lines), strict=True), heads])
-
-    ends = ", ".join(f"{x.name} {x.text}" for x in lines if x.look != "client")
-    text = f"Forest plot of {plot.name}, {sum(x.look == 'client' for x in lines)} clients. {ends}."
-    return as_svg(draw, prefix, text, (WIDTH, 1.1 + 0.21 * (max(at) - min(at) + 2.0)), 3)
-
-
-def _logarithmic(axis: Any, low: float, high: float) -> None:
-    """Make the axis logarithmic, with ticks at round numbers however narrow it is."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
-
-    log_axis(axis.xaxis, np.array([low, high]))
-    if axis.get_xscale() == "log":
-        return
-    axis.set_xscale("log")
-    axis.xaxis.set_major_locator(FixedLocator(MaxNLocator(4).tick_values(low, high)))
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:.6g}"))
-
-
-def _heights(lines: list[Line]) -> list[float]:
-    """Return where the lines stand: from above, summaries apart from clients."""
-    clients = sum(x.look == "client" for x in lines)
-    return [-float(i) - (0.7 if i >= clients else 0.0) for i in range(len(lines))]
-
-
-def _label(line: Line) -> str:
-    text = line.name.replace("$", r"\$")
-    return text if len(text) <= 19 else text[:9] + "…" + text[-9:]
-
-
-def _weight(line: Line) -> str:
-    return f"{100.0 * line.share:.1f} %" if line.look == "client" else ""
-
-
-def _columns(axis: Any, rows: list[Any]) -> None:
-    across = axis.get_yaxis_transform()
-    widest = max(len(text) for _, text, _ in rows)
-    for y, words, weight in rows:
-        for text, x, side in ((words, 8.0, "left"), (weight, 44.0 + 4.4 * widest, "right")):
-            look = {"xycoords": across, "textcoords": "offset points", "va": "center", "ha": side, "fontsize": 8}
-            drawn = axis.annotate(text, (1.0, y), (x, 0.0), annotation_clip=False, **look)
-            drawn.set_in_layout(len(words) == widest or text == "weight")  # measuring all takes a second
-
-
-def _mark(axis: Any, line: Line, y: float, change: Any, ends: tuple[float, float]) -> None:
-    """Draw a line: a square, a diamond, or a bar."""
-    colour = COLOURS[{"client": "measured", "joint": "worst", "common": "fourth"}.get(line.look, "bound")]
-    a, b = max(line.low, ends[0]), min(line.high, ends[1])
-    if not (math.isfinite(a) and math.isfinite(b) and a <= b):
-        return
-    if line.look == "client":
-        axis.hlines(y, change(a), change(b), color=colour, linewidth=1.1)
-        for cut, end, marker in ((line.low < a, a, 4), (line.high > b, b, 5)):  # carets to the left and to the right
-            if cut:
-                axis.plot(change(end), y, marker=marker, color=colour, markersize=5, clip_on=False)
-        if ends[0] <= line.value <= ends[1]:
-            size = 2.5 + 8.0 * math.sqrt(line.share)
-            axis.plot(change(line.value), y, marker="s", color=colour, markersize=size, linestyle="none")
-    elif line.look == "prediction":
-        axis.hlines(y, change(a), change(b), color=colour, linewidth=2.6)
-    else:
-        v = min(max(line.value, ends[0]), ends[1])
-        axis.fill(change(np.array([a, v, b, v])), [y, y + 0.3, y, y - 0.3], color=colour, linewidth=0.8)

@@ -161,6 +161,11 @@ class LikelihoodProblem(ClientWeights):
         return bool(np.ptp(self.federation.y) > 0.0)
 
     @property
+    def is_binary(self) -> bool:
+        """Whether responses are 0 and 1, without offsets."""
+        return self.federation.offset is None and bool(np.isin(self.federation.y, (0.0, 1.0)).all())
+
+    @property
     def log_mean(self) -> float:
         """Where the search for a common intercept of a logarithmic link begins."""
         told = [self.own_rows(k) for k in range(self.federation.K)]

@@ -166,6 +166,13 @@ class SitesLikelihood:
         return bool(syy * s - sy * sy > 1e-12 * syy * s + self.ask.rounding * (s + 2.0 * abs(sy)))
 
     @property
+    def is_binary(self) -> bool:
+        """Whether whole numbers are 0 and 1, without offsets: their sum is that of their squares."""
+        _, s, sy, syy, exposed, _ = self._facts[0]
+        off = 4.0 * self.ask.rounding + 1e-9 * s
+        return bool(abs(syy - sy) <= min(off, 0.5) and abs(exposed - s) <= off)
+
+    @property
     def log_mean(self) -> float:
         """Where the search for a common intercept of a logarithmic link begins."""
         total, exposed = self._facts[0][2], self._facts[0][4]

@@ -14,7 +14,8 @@ from scipy import stats
 from fedconvex._files import write_file
 from fedconvex.analysis import heterogeneity
 from fedconvex.analysis.client_checks import ClientFit, calibration_bins, client_fits
-from fedconvex.analysis.forest_plots import MOST_CLIENTS, forest, forest_figure
+from fedconvex.analysis.forest_drawing import forest_figure
+from fedconvex.analysis.forest_plots import MOST_CLIENTS, forest
 from fedconvex.report.drawings import COLOURS, INK, as_svg
 from fedconvex.report.fairness import wilson_interval
 from fedconvex.report.page import check_folder
@@ -43,7 +44,7 @@ def page(found: Analysis) -> str:
     env = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     apart, why = _differences(found)
     names = [] if apart is None else [n for n in apart.names if not _SPLINE.search(n)]
-    forests = [(n, Markup(forest_figure(forest(found, n), f"f{i}"))) for i, n in enumerate(names[:MOST_PLOTS])]
+    forests = [(n, Markup(forest_figure(forest(found, n)))) for n in names[:MOST_PLOTS]]
     fits = client_fits(found)
     logistic = bool(fits) and found.rows.family.name == "logistic"
     return env.get_template("page.html").render(
@@ -127,7 +128,7 @@ def _confounded(found: Analysis, apart: Differences) -> list[tuple[str, float, f
 
 
 def _coefficients(found: Analysis) -> Table:
-    ratio, letter = found.rows.family.exponentiated, "z" if found.residual_df is None else "t"
+    ratio, letter = found.ratio, "z" if found.residual_df is None else "t"
     span = f"{100.0 * found.level:g} % interval"
     heads = ["coefficient", *([ratio, f"{span} of it"] if ratio else []), "estimate", "std. error", letter, "p", span]
     rows = []
@@ -200,7 +201,7 @@ def _clients(found: Analysis, fits: list[ClientFit]) -> Table:
 
 def _heterogeneity(found: Analysis, apart: Differences) -> dict[str, Any]:
     """Return the tables of how clients differ: random effects, site intercepts, one client left out."""
-    ratio, change = found.rows.family.exponentiated, (_exp if found.rows.family.exponentiated else float)
+    ratio, change = found.ratio, (_exp if found.ratio else float)
     heads = ["coefficient", "Q", "p", "I² %", "τ² (REML)", "common effect", "random effects", "interval", "prediction"]
     rows, sides, without = [], [], []
     joint = {c.name: c for c in found.table()}

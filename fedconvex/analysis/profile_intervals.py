@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from fedconvex.analysis.firth import penalised_ends
 from fedconvex.analysis.fitting import Fit
 from fedconvex.analysis.likelihood import LikelihoodProblem
 from fedconvex.analysis.profile_ends import ROUNDS, Ends, Level, ends
@@ -48,6 +49,8 @@ def profile_intervals(fit: Fit, level: float) -> ProfileIntervals:
 
     Where phi is estimated q is the square of t's quantile, which for the gaussian family gives the usual intervals.
     """
+    if fit.firth:
+        return _penalised(fit, level)
     drop = 0.5 * fit.phi * quantile(fit.problem.family, level, fit.n - fit.parameters)
     N, gap = float(fit.found.value[0]), float(fit.found.gap[0])
     directions, off = np.vstack([fit.T, -fit.T]), fit.rounding + np.finfo(float).eps * (N + drop)
@@ -60,6 +63,14 @@ def profile_intervals(fit: Fit, level: float) -> ProfileIntervals:
     inner, outer = found.inner, found.outer
     low = np.column_stack([-outer[p:], -inner[p:]])
     return ProfileIntervals(low, np.column_stack([inner[:p], outer[:p]]), found.rounds)
+
+
+def _penalised(fit: Fit, level: float) -> ProfileIntervals:
+    """Return the intervals of Firth's penalised likelihood; ends are not enclosed, but found to rounding."""
+    assert isinstance(fit.problem, LikelihoodProblem)
+    drop = 0.5 * quantile(fit.problem.family, level, np.nan)
+    found = penalised_ends(fit.problem, fit.T, fit.found.b[0], fit.found.J[0], drop)
+    return ProfileIntervals(found[:, [0, 0]], found[:, [1, 1]], 0)
 
 
 def _separated_ends(recession: Recession, directions: np.ndarray, level: Level) -> Ends:

@@ -93,7 +93,7 @@ def _analyse(args: argparse.Namespace) -> int:
         reference={name: level for name, _, level in pairs}, strata=args.strata, ties=args.ties,
         features=args.features, drop=args.drop, keep=args.keep, as_category=args.as_category, **reading(args),
     )  # fmt: skip
-    how = "likelihood ratio" if args.robust is None and not args.firth else "wald"
+    how = "likelihood ratio" if args.robust is None else "wald"
     tests = {term: found.test(term, how) for term in args.test}
     apart = found.differences if args.differences else None
     page = None if args.report is None else found.report(args.report)

@@ -108,6 +108,21 @@ def test_secure_sums_are_off_by_what_is_printed(name, own, rng):
         _ = there.differences
 
 
+def test_risk_ratios_are_called_so(rng):
+    """Poisson of 0 and 1 with robust errors (Zou, 2004), pooled and over sites; else rate ratios."""
+    table = {c: v for c, v in hospitals("logistic", rng).items() if c not in ("s", "o")}
+    book = {c: v for c, v in BOOK.items() if c in table}
+    how = {"target": "y", "client": "site", "family": "poisson", "guard": False}
+    plan = plan_analysis(book, **how)
+    for robust, counts, name in (("HC0", 1, "risk ratio"), ("HC0", 2, "rate ratio"), (None, 1, "rate ratio")):
+        here = table | {"y": table["y"] * counts}
+        assert (
+            name in analyse(here, robust=robust, **how).to_frame()
+            and federated(plan, here, robust=robust).ratio == name
+        )
+    assert analyse(table | {"t": np.ones(240)}, robust="HC0", exposure="t", **how).ratio == "rate ratio"
+
+
 def test_robust_sums_are_secure_too(rng):
     """Of clustered covariances the server learns the sum of U_k U_k'."""
     pytest.importorskip("cryptography")

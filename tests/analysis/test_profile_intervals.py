@@ -6,6 +6,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.stats
 from fifty_digits import Exact
 from inference_data import data, published
 from scipy import stats
@@ -227,12 +228,55 @@ def test_firth_adds_a_half_to_every_cell_of_a_table():
     assert found.standard_errors[1] > 1.0
     assert "not certified" in found.summary()
     assert found.test("level", "wald").p < 0.05
-    for refused in (lambda: found.test("level"), lambda: found.differences):
+    for refused in (lambda: found.test("level", "score"), lambda: found.differences):
         with pytest.raises(ValueError, match=r"[Ff]irth"):
             refused()
-    for options in ({"site_intercepts": True}, {"robust": "HC0"}, {"intervals": "profile"}, {"family": "poisson"}):
+    for options in ({"site_intercepts": True}, {"robust": "HC0"}, {"family": "poisson"}):
         with pytest.raises(ValueError, match="firth"):
             analyse(rows, "y", "site", **{"firth": True} | options)
+
+
+def test_penalised_tests_and_ends_of_a_table():
+    """One column of 0 and 1: det J is the product of cells' variances, so that l* has a half more in every cell.
+
+    Its maximum without the column is that of one cell of both levels; ends are roots in 30 digits.
+    """
+    mpmath = pytest.importorskip("mpmath")
+    n, k = (29, 7), (9, 7)  # rows and events at both levels: the second one's are all events
+    rows = {
+        "level": np.repeat([0, 1], n), "y": np.concatenate([np.arange(m) < e for m, e in zip(n, k, strict=True)]) * 1,
+        "site": np.arange(36) % 3,
+    }  # fmt: skip
+    found = analyse(rows, "y", "site", firth=True, intervals="profile", level=0.9)
+    half = mpmath.mpf(1) / 2
+    with mpmath.workdps(30):
+
+        def penalised(low, high):
+            cells = zip((low, high), n, k, strict=True)
+            return sum((e + half) * mpmath.log(m) + (r - e + half) * mpmath.log(1 - m) for m, r, e in cells)
+
+        def profile(d):
+            def slope(a):  # of l* in the intercept: events and halves less what is expected
+                return sum(e + half - (r + 1) / (1 + mpmath.exp(-z)) for z, r, e in zip((a, a + d), n, k, strict=True))
+
+            a = mpmath.findroot(slope, (-30, 30), solver="anderson")
+            return penalised(*(1 / (1 + mpmath.exp(-z)) for z in (a, a + d)))
+
+        top = penalised(*((e + half) / (r + 1) for r, e in zip(n, k, strict=True)))
+        both = (sum(k) + mpmath.mpf(1)) / (sum(n) + 2)
+        statistic = 2 * (top - penalised(both, both))
+        q = mpmath.mpf(scipy.stats.chi2.ppf(0.9, 1))
+        middle = mpmath.mpf(float(found.estimates[1]))
+        wanted = [
+            mpmath.findroot(lambda d: 2 * (top - profile(d)) - q, ends, solver="anderson")
+            for ends in ((middle - 6, middle - half), (middle + half, middle + 12))
+        ]
+    test = found.test("level")
+    assert (test.df, test.statistic) == (1, pytest.approx(float(statistic), rel=1e-10))
+    assert test.p == pytest.approx(scipy.stats.chi2.sf(float(statistic), 1), rel=1e-8)
+    row = found.table()[1]
+    assert (row.low, row.high) == pytest.approx([float(v) for v in wanted], rel=1e-9)
+    assert found.test().statistic == test.statistic and "not certified" in found.summary()
 
 
 def test_firth_of_published_rows():
@@ -257,6 +301,9 @@ def test_firth_maximises_the_penalised_likelihood(seed):
 
     best = scipy.optimize.minimize(penalised, np.zeros(3), method="BFGS", options={"gtol": 1e-8}).x / scale
     assert found.estimates == pytest.approx(best, rel=1e-5, abs=1e-6), seed
+    names = found.names
+    least = scipy.optimize.minimize(lambda c: penalised(np.insert(c, 1, 0.0)), np.zeros(2), method="BFGS").fun
+    assert found.test(names[1]).statistic == pytest.approx(2.0 * (least - penalised(best * scale)), rel=1e-4), seed
 
 
 def test_an_end_that_is_not_enclosed_is_no_infinite_one():
