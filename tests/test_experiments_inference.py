@@ -8,7 +8,13 @@ pytest.importorskip("matplotlib")
 from fedconvex.papers import EXPERIMENTS, write
 from fedconvex.papers.inference import confounded_levels, coverage, one_shot, two_creams
 from fedconvex.papers.inference.batched_fits import Batch, fit
-from fedconvex.papers.inference.interval_verdicts import by_analyse, disagreement, slope_intervals, verdicts
+from fedconvex.papers.inference.interval_verdicts import (
+    by_analyse,
+    disagreement,
+    pooled_targets,
+    slope_intervals,
+    verdicts,
+)
 from fedconvex.papers.inference.simulated_sites import FAMILIES, SLOPES, Design, drawn
 
 pytestmark = pytest.mark.anywhere
@@ -55,6 +61,13 @@ def test_separated_and_silent_sites_have_no_estimate():
     y = np.concatenate([np.arange(12) % 2, x > 0.1, np.zeros(12)])[None].astype(float)
     found = fit(Batch("logistic", X, y, np.array([12, 12, 12])), alone=True)
     assert found.settled.tolist() == [[True, False, False]]
+
+
+def test_the_pooled_target_of_equal_slopes_is_the_slope():
+    """Also where a site saw no event: its expected responses are not zero."""
+    sample = drawn(np.random.default_rng(1), Design("poisson", 2.5, 0.0, (10, 20), 5), 20)
+    assert (sample.batch.added(sample.batch.y) == 0.0).any()
+    assert pooled_targets(sample, fit(sample.batch)) == pytest.approx(SLOPES[0], abs=1e-8)
 
 
 def test_the_quantile_decides_a_known_interval():

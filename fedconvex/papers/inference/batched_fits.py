@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-ROUNDS = 60
+FIRST, LATER = 12, 48  # rounds of all data sets, and then of those that are not settled
 SETTLED, NEAR = 1e-18, 1e-3  # of the squared Newton decrement; of a step, which is large where nothing is attained
 SILENT = 800.0  # the intercept of a site whose responses all agree, where they cost nothing
 
@@ -24,6 +24,10 @@ class Batch(NamedTuple):
     X: np.ndarray  # (p, R, n)
     y: np.ndarray  # (R, n) responses; 1 where an event was seen
     sizes: np.ndarray  # (K,) rows of each site
+
+    def only(self, which: np.ndarray) -> Batch:
+        """Return some of the data sets."""
+        return self._replace(X=self.X[:, which], y=self.y[which])
 
     @property
     def starts(self) -> np.ndarray:
@@ -92,19 +96,32 @@ def fit(
     G = batch.sizes.size if alone else 1
     b = np.zeros((R, G, p)) if start is None else start.b.copy()
     z = batch.spread(_first_intercepts(batch)) + np.zeros_like(batch.y) if start is None else start.z.copy()
-    free = slice(0 if fixed is None else fixed.shape[1], p)
-    for j in range(free.start):
+    given = 0 if fixed is None else fixed.shape[1]
+    for j in range(given):
         assert fixed is not None
         z += batch.X[j] * batch.spread(fixed[:, j, None] - b[:, :, j])
         b[:, :, j] = fixed[:, j, None]
-    for _ in range(ROUNDS):
+    tilt = np.zeros((R, p)) if tilt is None else tilt
+    found = _searched(batch, b, z, tilt, given, FIRST)
+    late = np.asarray(~found.settled.all(axis=1))
+    if late.any():
+        more = _searched(batch.only(late), found.b[late], found.z[late], tilt[late], given, LATER)
+        for whole, part in zip(found, more, strict=True):
+            whole[late] = part
+    return found
+
+
+def _searched(batch: Batch, b: np.ndarray, z: np.ndarray, tilt: np.ndarray, given: int, rounds: int) -> Fits:
+    """Take Newton steps of the slopes b (R, G, p) but the first ``given``, and of the intercepts in the scores z."""
+    p, alone = b.shape[2], b.shape[1] == batch.sizes.size
+    for _ in range(rounds):
         with np.errstate(all="ignore"):  # far out, where nothing is attained
             at = _cox_sums(batch, z) if batch.family == "cox" else _glm_sums(batch, z)
         g, J, own = (part if alone else part.sum(axis=1, keepdims=True) for part in (at.g, at.J, at.own))
-        g = g if tilt is None else g + tilt[:, None]
-        step, regular = np.zeros_like(b), np.ones((R, G), dtype=bool)
-        if free.start < p:
-            step[..., free], regular = _newton_step(J[..., free, free], g[..., free])
+        g = g + tilt[:, None]
+        step, regular = np.zeros_like(b), np.ones(b.shape[:2], dtype=bool)
+        if given < p:
+            step[..., given:], regular = _newton_step(J[..., given:, given:], g[..., given:])
         move = _along(batch, step, at)
         q = _largest(batch, move, alone)
         decrement = own - np.einsum("rgj,rgj->rg", step, g)
@@ -114,8 +131,8 @@ def fit(
         with np.errstate(invalid="ignore"):
             t = np.log1p(q) / q if batch.family != "gaussian" else np.ones_like(q)
         t = np.where(settled | ~regular, 0.0, np.where(q > 0.0, t, 1.0))
-        b += t[..., None] * step
-        z += batch.spread(t) * move
+        b = b + t[..., None] * step
+        z = z + batch.spread(t) * move
     return Fits(b, _values(batch, z, alone), at.J, at.g, z, settled)
 
 

@@ -112,7 +112,10 @@ def pooled_targets(sample: Drawn, found: Fits) -> np.ndarray:
     sites' slopes with the weights of their informations.
     """
     if sample.batch.family != "cox":
-        return fit(sample.batch._replace(y=sample.mean), start=found).b[:, 0, 0]
+        expected = fit(sample.batch._replace(y=sample.mean))
+        if not expected.settled.all():
+            raise ArithmeticError(f"{sample.batch.family}: fits to expected responses did not settle")
+        return expected.b[:, 0, 0]
     mean = found.inverse @ np.einsum("rkij,rkj->ri", found.J, sample.slopes)[..., None]
     return mean[:, 0, 0]
 
