@@ -200,6 +200,7 @@ GAMES = {  # players
 POSTERIORS = {  # Gaussian posteriors
     "VIRTUAL": VIRTUAL(),
     "VIRTUAL steps": VIRTUAL(rho=0.5, local_steps=3, step_size=0.5, participation=2),
+    "VIRTUAL epochs": VIRTUAL(rho=0.5, epochs=2, batch_size=2, step_size=0.5, participation=2),
 }
 VERTICAL = {  # blocks of columns at their owners
     "VerticalGradientDescent": VerticalGradientDescent(step_size=0.3),

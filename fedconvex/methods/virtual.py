@@ -8,7 +8,8 @@ and its share of the prior cancels in every line. Private parameters w_k, where 
 2. each round: server samples clients S and sends them (Lam, eta) of s
 3.   client k in S: cavity s/t_k, what all others and the prior say
 4.   (q_k, c_k) <- argmin KL(q_k || s/t_k) + KL(c_k || p(w_k)) - E log p(D_k | theta, w_k), up to rounding
-5.   or: some natural gradient steps on that, from s and the last c_k
+5.   or: natural gradient steps on that, from s and the last c_k; of E epochs a step for each batch of B rows, in a new
+     random order, with likelihoods that count n_k/B times
 6.   Delta_k <- rho (q_k/s) in natural parameters: t_k <- t_k Delta_k goes a share rho of the way to q_k/(s/t_k)
 7.   client k answers Delta_k; c_k never leaves it
 8. server: s <- s prod_{k in S} Delta_k
@@ -25,13 +26,14 @@ diagonal, and where private parameters explain much; `GaussianPosteriorProblem.d
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from fedconvex._check import bad, real
-from fedconvex.draws import Draws
+from fedconvex.draws import BATCHES, Draws
 from fedconvex.fields import CheckedFields, Count, OneOrMore
 from fedconvex.kernels.pieces import pause
 from fedconvex.loss_traits import traits
@@ -39,7 +41,7 @@ from fedconvex.methods.parts import participation
 from fedconvex.problems import FederatedProblem, Measure
 from fedconvex.problems.protocol import POSTERIOR
 from fedconvex.solvers import damping
-from fedconvex.solvers.posteriors.free_energy import gradient, minimise, natural_step
+from fedconvex.solvers.posteriors.free_energy import Rows, gradient, minimise, natural_step
 from fedconvex.solvers.posteriors.gaussians import Gaussian, natural, pack, packed_size, unpack
 from fedconvex.traits import LEAVE_OUT, REFUSE, Traits
 from fedconvex.words import Words, counted
@@ -119,9 +121,13 @@ class VIRTUAL(CheckedFields):
         K d <= 600 the rho with the least spectral radius, from the curvatures that clients answer once; otherwise it
         starts at 1 and is halved whenever the certificate grows, for which clients send twice as much.
     local_steps : int, optional
-        Natural gradient steps on a client's problem; default its minimiser.
+        Natural gradient steps on a client's problem, each on all rows, or on a fresh batch; default its minimiser.
+    epochs : int, optional
+        E; instead of local_steps: passes over the client's rows in batches, in a new random order each.
+    batch_size : int, optional
+        B, rows of a step; clients with fewer rows take all of theirs. Default all rows.
     step_size : float
-        Length of these steps, in (0, 1].
+        Length of these steps, in (0, 1]. With batches s settles around the optimum, the nearer the shorter they are.
     participation : int or float, optional
         A number of clients or a share of them, drawn uniformly without replacement; default all.
 
@@ -165,8 +171,17 @@ class VIRTUAL(CheckedFields):
 
     rho: Annotated[Any, OneOrMore(_damping, "numbers in (0, 2)")] = "auto"
     local_steps: Count | None = None
+    epochs: Count | None = None
+    batch_size: Count | None = None
     step_size: Annotated[float, _share] = 1.0
     participation: participation.DistinctParticipation = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.local_steps is not None and self.epochs is not None:
+            raise bad("VIRTUAL", "be given local_steps or epochs", "both")
+        if self.batch_size is not None and self.local_steps is self.epochs is None:
+            raise bad("VIRTUAL.batch_size", "come with local_steps or epochs", "neither", "minimisers take all rows")
 
     def statistics(self, problem: Any) -> tuple[str, ...]:
         """Return what clients are asked before round 1: curvatures, where rho comes from a spectral radius."""
@@ -179,6 +194,13 @@ class VIRTUAL(CheckedFields):
         if self.rho == "auto" and not self._spectral(problem) and not everybody:
             why = "be a number where clients are sampled, who do not know the whole certificate"
             raise bad("VIRTUAL.rho", why, "'auto'", "1/K is careful")
+        if self.rho == "auto" and not self._spectral(problem) and self._some(problem.federation.sizes).any():
+            why = "be a number where rows are drawn: their noise makes the certificate grow too"
+            raise bad("VIRTUAL.rho", why, "'auto'", "1/K is careful")
+
+    def _some(self, sizes: np.ndarray) -> np.ndarray:
+        """Whether steps of clients with so many rows are on some of them, (K,)."""
+        return sizes > (sizes.max() if self.batch_size is None else self.batch_size)
 
     def _spectral(self, problem: Any) -> bool:
         fed, linear = problem.federation, bool(traits(problem.loss).quadratic)
@@ -188,9 +210,13 @@ class VIRTUAL(CheckedFields):
         who = participation.who_takes_part(self.participation, problem.federation.K)
         rho = self.rho if isinstance(self.rho, str) else f"{self.rho:.4g}"
         short, full = [f"rho {rho}"], [f"damping {self.rho if isinstance(self.rho, str) else f'{self.rho:g}'}"]
-        if self.local_steps is not None:
-            short.append(f"tau {self.local_steps}")
-            full.append(f"{counted(self.local_steps, 'natural gradient step')} of {self.step_size:g}")
+        steps, kind, letter = self.local_steps, "natural gradient step", "tau"
+        if self.epochs is not None:
+            steps, kind, letter = self.epochs, "epoch", "E"
+        if steps is not None:
+            batch = "" if self.batch_size is None else f" on {self.batch_size} rows"
+            short += [f"{letter} {steps}", *([f"B {self.batch_size}"] if batch else [])]
+            full.append(f"{counted(steps, kind)} of {'steps of ' * (letter == 'E')}{self.step_size:g}{batch}")
         full += [f"{who} take part"] if who else []
         return Words(f"VIRTUAL, {', '.join(full)}", (*short, *([who] if who else [])))
 
@@ -245,7 +271,8 @@ class VIRTUAL(CheckedFields):
                 pause()
                 at = rows[i, 0], columns[i, j]
                 try:
-                    change = self._refined(problem, int(clients[i, j]), s, memory, at)
+                    mine = draws._replace(trajectory=draws.trajectory[i : i + 1])
+                    change = self._refined(problem, int(clients[i, j]), s, memory, at, mine)
                     if asks:
                         parts = problem.gradient_parts(natural(*s), int(clients[i, j]))
                         reply.slope[i, j], reply.curvature[i, j] = parts
@@ -256,22 +283,36 @@ class VIRTUAL(CheckedFields):
                 memory.shift[at] += reply.shift[i, j]
         return reply, memory  # 7
 
-    def _refined(self, problem: Any, k: int, s: Any, memory: Memory, at: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _batches(self, problem: Any, k: int, draws: Draws) -> Iterator[Rows]:
+        """Yield the rows of client k's natural gradient steps, drawn ones weighted so that sums are unbiased."""
+        rows, n, passes = problem.rows[k], int(problem.federation.sizes[k]), self.epochs or self.local_steps
+        B = n if self.batch_size is None else min(self.batch_size, n)
+        assert passes is not None
+        if B == n:
+            yield from [rows] * passes
+            return
+        u = draws.uniform(passes * n, int(problem.federation.ids[k]), BATCHES)[0]
+        for order in np.argsort(u.reshape(passes, n), axis=1, kind="stable"):
+            for first in range(0, n if self.epochs else B, B):
+                b = order[first : first + B]
+                yield Rows(rows.X[b], rows.y[b], rows.weight[b] * (n / b.size))
+
+    def _refined(
+        self, problem: Any, k: int, s: Any, memory: Memory, at: Any, draws: Draws
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return q_k/s in natural parameters, and keep c_k."""
         d, diagonal = problem.federation.d, problem.diagonal
         q, c = natural(*s), None
         cavity = natural(s[0] - unpack(memory.precision[at], d, diagonal), s[1] - memory.shift[at])  # 3
         if problem.private is not None:
             c = Gaussian(memory.c_mean[at], unpack(memory.c_precision[at], d, diagonal))
-        if self.local_steps is None:
+        if self.local_steps is self.epochs is None:
             start = q, () if c is None else (c,)
             best = minimise(cavity, problem.private, [problem.rows[k]], problem.expected, start)  # 4
             q, c = best.q, best.c[0] if c is not None else None
         else:
-            for _ in range(self.local_steps):
-                q, c = natural_step(
-                    cavity, problem.private, problem.rows[k], problem.expected, q, c, self.step_size
-                )  # 5
+            for some in self._batches(problem, k, draws):
+                q, c = natural_step(cavity, problem.private, some, problem.expected, q, c, self.step_size)  # 5
         if c is not None:
             memory.c_mean[at], memory.c_precision[at] = c.mean, pack(c.precision)
         return q.precision - s[0], q.shift - s[1]
@@ -318,7 +359,8 @@ class VIRTUAL(CheckedFields):
         return {"damping": given}
 
     def traits(self, problem: FederatedProblem) -> Traits:
-        return participation.traits_of_sampling(self.participation, problem)
+        some = ("batches",) if self._some(problem.federation.sizes).any() else ()
+        return participation.traits_of_sampling(self.participation, problem, *some)
 
 
 def _natural(precision: np.ndarray, shift: np.ndarray) -> Gaussian:

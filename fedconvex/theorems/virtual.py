@@ -197,11 +197,12 @@ def virtual_descent(before: float, unasked: int) -> Bound:
 
 def _exact_work(s: Setting) -> tuple[Hypothesis, ...]:
     is_method("virtual", s.method, VIRTUAL)
-    problem = problem_of(s)
+    problem, m = problem_of(s), s.method
+    exact = m.local_steps is m.epochs is None
     return require(
         "virtual",
         Hypothesis("normal noise", f"{problem.loss!r}", problem.linear),
-        Hypothesis("exact local solutions", f"local_steps={s.method.local_steps}", s.method.local_steps is None),
+        Hypothesis("exact local solutions", f"local_steps={m.local_steps}, epochs={m.epochs}", exact),
         Hypothesis("one damping", f"rho={s.method.rho!r}", isinstance(s.method.rho, float)),
     )
 
