@@ -32,11 +32,15 @@ APP = Path(__file__).resolve().parents[1] / "examples" / "flower_app"
 SECONDS = 900  # that a run may take on a busy machine
 
 
-def environment(folder):
+def environment(folder, interpreted="1"):
     """Of Flower's processes: nothing is reported or fetched, and the code is that under test."""
     paths = [str(APP.parents[1]), str(APP.parents[1] / "tests"), os.environ.get("PYTHONPATH", "")]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    more = {"NUMBA_DISABLE_JIT": "1", "FLWR_HOME": str(folder / "home"), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05"}
+    more = {
+        "NUMBA_DISABLE_JIT": interpreted,
+        "FLWR_HOME": str(folder / "home"),
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
+    }
     return os.environ | QUIET | more | {"PYTHONPATH": os.pathsep.join(paths), "PATH": path}
 
 
@@ -160,15 +164,16 @@ def free_port():
 
 @contextmanager
 def processes(folder):
-    """Start processes in sessions of their own, which are killed in the end, with all that they started."""
-    started = []
+    """Start processes in sessions of their own, which are killed in the end, with all that they started.
+
+    Their kernels are compiled if those of this process are: bits are compared.
+    """
+    started, env = [], environment(folder, os.environ.get("NUMBA_DISABLE_JIT", "0"))
 
     def start(name, *command):
         with open(folder / f"{name}.log", "ab") as log:
             started.append(
-                subprocess.Popen(
-                    command, env=environment(folder), cwd=folder, stdout=log, stderr=log, start_new_session=True
-                )
+                subprocess.Popen(command, env=env, cwd=folder, stdout=log, stderr=log, start_new_session=True)
             )
         return started[-1]
 
