@@ -32,7 +32,7 @@ def toy(monkeypatch):
 
 def rows_of(path):
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return {row["trial"]: {k: v for k, v in row.items() if k != "seconds"} for row in rows}
+    return {row["trial"]: {k: v for k, v in row.items() if k not in ("seconds", "cpu")} for row in rows}
 
 
 def test_trials_depend_on_seed_and_number_only(toy, tmp_path):

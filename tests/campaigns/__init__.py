@@ -102,15 +102,19 @@ CAMPAIGNS = {
 
 
 def attempt(name: str, seed: int, i: int) -> dict[str, Any]:
-    """Run trial i: its number, whether it passed, its seconds, and what it returned or the error it raised."""
-    rng, start = np.random.default_rng([seed, i]), time.perf_counter()
+    """Run trial i: its number, whether it passed, what it returned or the error it raised, and its seconds.
+
+    Those of the processor, of its children too, are beside them: trials wait for busy machines, and the first ones of
+    their kind compile.
+    """
+    rng, start, used = np.random.default_rng([seed, i]), time.perf_counter(), sum(os.times()[:4])
     row: dict[str, Any] = {"trial": i, "passed": True}
     try:
         row |= CAMPAIGNS[name].trial()(rng) or {}
     except Exception as error:
         row |= {"passed": False, "error": f"{type(error).__name__}: {error}"[:2000]}
         row["where"] = traceback.format_exc(limit=-3)[-2000:]
-    return row | {"seconds": round(time.perf_counter() - start, 4)}
+    return row | {"seconds": round(time.perf_counter() - start, 4), "cpu": round(sum(os.times()[:4]) - used, 2)}
 
 
 def written(path: Path, name: str, seed: int) -> dict[int, dict]:
