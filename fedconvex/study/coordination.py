@@ -27,6 +27,9 @@ from fedconvex.study.questions import Question, questions
 _TURN = 10.0  # seconds of one exchange; a site that is lost is asked again until the study's deadline is over
 
 
+_SHORT = 1 << 16  # bytes of an answer that is no more than a number of rows, or a refusal
+
+
 class Stopped(Exception):
     """A study ended before its time: who is to blame, and why."""
 
@@ -76,10 +79,15 @@ class Coordinator:
     def asking(self, step: int) -> Any:
         """Return the transport of one step."""
 
-        def ask(t: int, requests: Mapping[int, dict[str, np.ndarray]]) -> dict[int, Any]:
+        def ask(t: int, requests: Mapping[int, dict[str, np.ndarray]], most: Any = None) -> dict[int, Any]:
             self.status(f"{self._name(step)}, round {t}" if t >= 0 else f"{self._name(step)}, before the first round")
-            return self.transport(t, {k: {**m, STEP: np.array(step), DIGEST: self.digest} for k, m in requests.items()})  # type: ignore[no-any-return]
+            marked = {k: {**m, STEP: np.array(step), DIGEST: self.digest} for k, m in requests.items()}
+            if not bounded:
+                return self.transport(t, marked)  # type: ignore[no-any-return]
+            return self.transport(t, marked, most or dict.fromkeys(requests, _SHORT))  # type: ignore[no-any-return]
 
+        bounded = getattr(self.transport, "bounded", False)
+        ask.bounded = bounded  # type: ignore[attr-defined]
         return ask
 
     def _name(self, step: int) -> str:

@@ -22,12 +22,12 @@ from fedconvex.study.agreement import Study
 from fedconvex.study.audit_log import AuditLog
 from fedconvex.study.certificates import credentials
 from fedconvex.study.checking import check_site
+from fedconvex.study.questions import Question
 from fedconvex.study.site_settings import SiteSettings
 
 STEP, DIGEST, RUN = "study/step", "study/digest", "study/run"
 HELLO, RESULT = -1, -2
 RESULTS = ("analysis.txt", "analysis.json", "model.npz", "model.json", "study.txt")  # what may come back
-_LARGEST = 64 << 20  # bytes of a result
 _KINDS = {
     messages.JOIN: "joins",
     messages.ASK: "a round",
@@ -75,6 +75,10 @@ class Participant:
         ]
         self.runs_file = settings.state / "runs.json"
         self.runs: list[str] = json.loads(self.runs_file.read_text()) if self.runs_file.exists() else []
+
+    def longest(self) -> int:
+        """Return how many bytes a request has at most: one of a step, or a result."""
+        return max(_room(self.questions), *(site.longest() + 4096 for site in self.sites))
 
     def answer(self, message: Arrays) -> dict[str, np.ndarray]:
         """Return the answer to a request, or a refusal; both are in the audit log before it leaves."""
@@ -149,13 +153,23 @@ class Participant:
             content = message["study/content"]
         except KeyError:
             raise Refused("it is no result") from None
-        if name not in RESULTS or content.dtype != np.uint8 or content.ndim != 1 or content.size > _LARGEST:
+        if (
+            name not in RESULTS
+            or content.dtype != np.uint8
+            or content.ndim != 1
+            or content.size > _room(self.questions)
+        ):
             raise Refused("it is no result of a study")
         self.settings.results.mkdir(parents=True, exist_ok=True)
         write_together({self.settings.results / name: content.tobytes()})
         self.log.write("received", file=name, bytes=int(content.size), **self._peer())
         self.say(f"received {Path(self.settings.results.name) / name}")
         return {"study/rows": np.array(self.rows)}
+
+
+def _room(asked: list[Question]) -> int:
+    """Return how many bytes a result has at most: a covariance as text is the longest part."""
+    return (1 << 20) + 200 * max(q.parameters for q in asked) ** 2
 
 
 def _read(message: Arrays) -> tuple[str, int]:

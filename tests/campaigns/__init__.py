@@ -95,6 +95,7 @@ CAMPAIGNS = {
     "site-faults": Campaign("campaigns.sites:fault_trial", "sums that lost, late or repeated answers spoil", 2),
     "sklearn-equal": Campaign("test_sklearn_equal:equality_trial", "other objectives or models than the peers'", 8),
     "solver": Campaign("test_solve:solver_trial", "disagreement with cvxpy on random problems", 40),
+    "studies": Campaign("campaigns.studies:trial", "studies that end otherwise after kills, hangs and mix-ups", 1),
     "virtual": Campaign("test_virtual:identities_trial", "free energies that their certificate does not bound", 40),
     "virtual-damping": Campaign("test_virtual:damping_trial", "rounds that contract by another factor", 2),
     "verdicts": Campaign("campaigns.verdicts:verdict_trial", "true theorems that rounding violates", 20),
