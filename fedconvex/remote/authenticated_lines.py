@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import select
 import socket
 import struct
 import time
 from contextlib import suppress
 from typing import NamedTuple
 
-HELLO, MESSAGE, ENDED, FAILED, REPLACED = range(5)  # kinds; the last three end a connection, and say why
+HELLO, MESSAGE, ENDED, FAILED, REPLACED, TAKEN = range(6)  # kinds; the last four end a connection, and say why
 _CHUNK = 1 << 20  # bytes that are asked for at once: nothing is set aside for a length that is only claimed
 _HEAD = struct.Struct(">BQ")
 _ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}  # a peer that is gone is noticed in two minutes
@@ -120,6 +121,13 @@ class Line:
         mark = hmac.new(self.keys[way], struct.pack(">Q", self.counts[way]) + head, hashlib.sha256)
         self.counts[way] += 1
         return mark
+
+    def is_dead(self) -> bool:
+        """Whether the other end, which owes nothing and so sends nothing, has gone: then there is an end to be read."""
+        try:
+            return bool(select.select([self.end], [], [], 0.0)[0])
+        except (OSError, ValueError):  # closed here
+            return True
 
     def cut(self) -> None:
         """End the connection while another thread may wait for it: that one is woken, and closes it."""

@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 
 from fedconvex._archives import arrays_in
-from fedconvex._check import bad, real, whole, wrong_type
+from fedconvex._check import bad, flag, real, whole, wrong_type
 from fedconvex._files import npz
-from fedconvex.remote.authenticated_lines import ENDED, FAILED, MESSAGE, REPLACED, Line, Oversized
+from fedconvex.remote.authenticated_lines import ENDED, FAILED, MESSAGE, REPLACED, TAKEN, Line, Oversized
 from fedconvex.remote.listener import Door, address_of
 from fedconvex.remote.messages import LARGEST, refusal
 
 _HANDSHAKE = 10.0  # seconds that a site gives the server to prove who it is
+_TAKEN = "another process of it is connected"
 _BETWEEN = 0.5  # seconds between attempts to reach a server
 
 
@@ -91,6 +92,9 @@ class Exchange:
     deadline : float
         Seconds after which who has not answered is taken to be silent, also who is not connected. A site whose line
         breaks and that is back before is asked again. A site that is required is asked ``Roster(patience=)`` times.
+    exclusive : bool
+        Refuse a second connection of a site while the first one lives; default it takes the place. One whose other end
+        is gone without a word is noticed after two minutes.
 
     Attributes
     ----------
@@ -122,11 +126,14 @@ class Exchange:
 
     bounded = True  # it is told how long answers can be
 
-    def __init__(self, address: Any, credentials: Any, sites: int, deadline: float = 10.0) -> None:
+    def __init__(
+        self, address: Any, credentials: Any, sites: int, deadline: float = 10.0, exclusive: bool = False
+    ) -> None:
         where = address_of("Exchange.address", address)
         _credentials("Exchange.credentials", credentials)
         self.K = whole("Exchange.sites", sites, low=1)
         self.deadline = real("Exchange.deadline", deadline, low=0.0, high=1e6, strict=True)
+        self.exclusive = flag("Exchange.exclusive", exclusive)
         self._members: dict[int, Member] = {}
         self._left: dict[int, Member] = {}  # whose place another connection took while they owed an answer
         self._most: Mapping[int, int] = {}  # bytes of the answers to what is asked
@@ -143,6 +150,12 @@ class Exchange:
                 line.close()
                 return
             before = self._members.get(number)
+            if self.exclusive and before is not None and not self._has_gone(before):
+                self.strangers.append(("site", f"a second connection of site {number}"))
+                with suppress(OSError):
+                    line.send(TAKEN, b"", 1.0)
+                line.close()
+                return
             self._members[number] = Member(number, line, self._events, max(self.deadline, 0.1))
             if before is not None:
                 before.leave(REPLACED)
@@ -150,6 +163,10 @@ class Exchange:
                     older.line.cut()
                 self._left[number] = before
         self._events.put(None)  # somebody is there
+
+    def _has_gone(self, member: Member) -> bool:
+        """Whether nobody is at the other end of a line: while an answer is awaited its own thread notices it."""
+        return not member.thread.is_alive() or (member.asked is None and member.line.is_dead())
 
     def __call__(
         self, t: int, requests: Mapping[int, dict[str, np.ndarray]], most: Mapping[int, int] | None = None
@@ -280,11 +297,18 @@ def serve(site: Any, address: Any, credentials: Any, number: int, wait: float = 
     _credentials("serve: credentials", credentials)
     credentials.check_site(number)
     log, name = logging.getLogger("fedconvex"), f"site {getattr(site, 'label', number)}"
+    end = time.monotonic() + wait  # of trying to have the place
     while True:
         with _reached(name, where, credentials, number, wait) as line:
             lost = _answered(site, line)
         if lost is None:
             return
+        if lost != _TAKEN:
+            end = time.monotonic() + wait
+        elif time.monotonic() >= end:
+            raise ConnectionError(f"serve: this process must be the only one of its site; {_TAKEN}")
+        else:
+            time.sleep(min(_BETWEEN, wait))
         log.error("%s: the connection to the server broke before the run was over (%s)", name, lost)
 
 
@@ -345,6 +369,8 @@ def _answered(site: Any, line: Line) -> str | None:
                 continue
             if kind == ENDED:
                 return None
+            if kind == TAKEN:
+                return _TAKEN
             if kind in (FAILED, REPLACED):
                 break
             line.send(MESSAGE, npz(site.answer(unpacked(content))))

@@ -18,7 +18,7 @@ from fedconvex.study.schema import Key, Section, Tables, count, number, one_of, 
 NUMBER, CATEGORY = "number", "category"
 REFUSE, LEAVE_OUT, INDICATOR, OTHER = "refuse", "leave out", "indicator", "other"
 MISSING_LEVEL, OTHER_LEVEL = "(missing)", "(other)"
-FAMILIES = ("gaussian", "logistic", "poisson", "quasipoisson", "gamma")
+FAMILIES = ("gaussian", "logistic", "poisson", "quasipoisson", "gamma", "multinomial")
 LOSSES = {"squared": "Squared", "logistic": "Logistic"}
 _SITE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 _FINGERPRINT = re.compile(r"SHA256:([0-9A-F]{2}:){31}[0-9A-F]{2}")
@@ -319,7 +319,15 @@ def _check_target(file: Tables, target: dict[str, Any], asked: dict[str, dict[st
             got = "none" if values is None else str(len(values))
             cure = 'values = ["no", "yes"]: the second one is the event'
             raise bad(file.where("target"), f"have two values for {what}'s {kind}", got, cure)
-        if kind != "logistic" and values is not None:
+        if kind == "multinomial" and (values is None or len(values) < 3):
+            got = "none" if values is None else str(len(values))
+            raise bad(
+                file.where("target"),
+                f"have three values or more for {what}'s {kind}",
+                got,
+                "the first is the reference",
+            )
+        if kind not in ("logistic", "multinomial") and values is not None:
             raise bad(
                 file.where("target", "values"), f"not be given for {what}'s {kind}, which takes numbers", str(values)
             )

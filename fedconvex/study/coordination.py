@@ -242,7 +242,9 @@ def coordinate(
         If the folder holds another study's run, or the address is taken.
     """
     where = ("0.0.0.0", study.address[1]) if listen is None else listen
-    with Exchange(where, credentials, sites=len(study.sites), deadline=min(_TURN, study.deadline)) as exchange:
+    with Exchange(
+        where, credentials, sites=len(study.sites), deadline=min(_TURN, study.deadline), exclusive=True
+    ) as exchange:
         coordinator = Coordinator(study, out, exchange, say)
         try:
             return coordinator.conduct(joining)

@@ -125,14 +125,13 @@ def _in_order(columns: Columns, study: Study) -> Columns:
 
 
 def _analyse(study: Study, settings: dict[str, Any]) -> Question:
+    target, values = study.target["column"], study.target["values"]
     reference = {c.name: c.reference or c.values[0] for c in study.columns if c.kind == CATEGORY}
+    reference |= {} if values is None else {target: values[0]}
     plan = plan_analysis(
-        book(study), study.target["column"], SITE_COLUMN, family=settings["family"],
-        site_intercepts=settings["strata"] == "site", reference=reference, sums=_sums(study), **_reading(study),
+        book(study), target, SITE_COLUMN, family=settings["family"], site_intercepts=settings["strata"] == "site",
+        reference=reference, sums=_sums(study), **_reading(study),
     )  # fmt: skip
-    values = study.target["values"]
-    event = plan.event if values is None else f"{study.target['column']} = {values[1]} (against {values[0]})"
-    plan = replace(plan, coding=plan.coding._replace(columns=_in_order(plan.coding.columns, study), event=event))
     p = len(plan.names)
     t, first = p * (p + 1) // 2, "before the first round"
     leaving = [

@@ -42,8 +42,8 @@ def invented(study: Study, site: str, rows: int, seed: int) -> dict[str, list[st
         cells[c.name] = ["" if g else v for g, v in zip(gone, shown, strict=True)]
     values, family = study.target["values"], study.ask.get("analyse", {}).get("family", "gaussian")
     if values is not None:
-        ill = rng.random(rows) < 1.0 / (1.0 + np.exp(0.25 - score))
-        cells[study.target["column"]] = [values[int(v)] for v in ill]
+        noisy = score[:, None] * np.arange(len(values)) + rng.gumbel(size=(rows, len(values)))
+        cells[study.target["column"]] = [values[j] for j in noisy.argmax(axis=1)]
     elif family in ("poisson", "quasipoisson"):
         cells[study.target["column"]] = [str(v) for v in rng.poisson(np.exp(np.clip(0.5 * score, -3.0, 3.0)))]
     else:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 from contextlib import redirect_stdout
-from threading import Thread
+from threading import Event, Thread
 
+import numpy as np
 import pytest
 
 from fedconvex.cli import main
-from fedconvex.remote import Exchange
+from fedconvex.remote import Exchange, Plain, serve
+from fedconvex.remote.sockets import _entered
 from fedconvex.study import read_site, read_study
 from fedconvex.study.certificates import approve, credentials, fingerprint_of, make_authority, make_request
 from fedconvex.study.trial import try_study
@@ -67,8 +69,6 @@ def known(folder, study, name, authority="authority.pem"):
 
 def met(server, site, number, study=None):
     """What an exchange with a site comes to: the place it got, or why it got none."""
-    from fedconvex.remote.sockets import _entered
-
     with Exchange(("localhost", 0), server, sites=2, deadline=5.0) as exchange:
         found: list = []
 
@@ -130,6 +130,39 @@ def test_requests_are_approved_for_one_site_only_and_keys_are_private(certificat
     ):
         with pytest.raises(ValueError, match="write new files"):
             again()
+
+
+def test_a_second_process_of_a_site_waits_until_the_first_is_gone():
+    """The first keeps its place, whatever the second does; once it is killed the other one has it."""
+
+    class Silent:
+        def __init__(self):
+            self.asked = Event()
+
+        def answer(self, message):
+            self.asked.set()
+            return dict(message)
+
+    secret, said = Plain(bytes(range(32))), []
+    with Exchange(("127.0.0.1", 0), secret, sites=1, deadline=20.0, exclusive=True) as exchange:
+        first, second, numbers = Silent(), Silent(), {0: {"a": np.zeros(1)}}
+        line, _ = _entered(exchange.address, secret.site(0), 0)
+        while 0 not in exchange._members:
+            Event().wait(0.005)
+
+        def late():
+            try:
+                serve(second, exchange.address, secret.site(0), 0, wait=0.0)
+            except ConnectionError as error:
+                said.append(str(error))
+
+        thread = Thread(target=late)
+        thread.start()
+        thread.join(20.0)
+        assert "another process of it is connected" in said[0] and "second connection" in exchange.strangers[0][1]
+        line.close()
+        Thread(target=serve, args=(first, exchange.address, secret.site(0), 0, 20.0), daemon=True).start()
+        assert exchange(0, numbers)[0]["a"] == 0.0 and first.asked.is_set() and not second.asked.is_set()
 
 
 # ---------------------------------------------------------------- all of it

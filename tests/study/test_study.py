@@ -159,6 +159,31 @@ def compared(tmp_path, results, within):
         assert (tmp_path / f"results_{site}" / "analysis.txt").read_bytes() == results["analysis.txt"]
 
 
+@pytest.mark.parametrize("values", [("mild", "bad", "awful"), ("awful", "mild", "bad")])
+def test_several_classes_are_against_the_first(tmp_path, values):
+    """Whatever the order of the alphabet: names of coefficients, and what they say."""
+    text = STUDY.replace('"logistic", strata = "site"', '"multinomial"').replace(
+        '["no", "yes"]', json.dumps(list(values))
+    )
+    text = re.sub("solve = .*\n", "", text)
+
+    def graded(cells):
+        rng = np.random.default_rng(len(cells["age"]))
+        score = (np.array(cells["age"], float) - 55.0) / 10.0 + rng.normal(size=len(cells["age"]))
+        return {**cells, "disease": [("mild", "bad", "awful")[int(v > -0.5) + int(v > 0.8)] for v in score]}
+
+    study = written(tmp_path, study=text, changed=dict.fromkeys(SITES, graded))
+    found = json.loads(conducted(tmp_path, study)["analysis.json"])
+    rows = pooled(tmp_path)
+    grades = [g for site, cells in tables(0) for g, c in zip(graded(cells)["disease"], cells["chol"], strict=True) if c]
+    asked = {"as_category": ["cp"], "reference": {"cp": "4", "disease": values[0]}, "guard": False}
+    wanted = analyse({**rows, "disease": grades}, "disease", "site", family="multinomial", **asked).table()
+    mine = {c["name"]: c["estimate"] for c in found["coefficients"]}
+    assert {name.split(":")[0] for name in mine} == set(values[1:])
+    assert mine == pytest.approx({c.name: c.estimate for c in wanted}, rel=1e-6)
+    assert (mine[f"{'awful' if values[0] == 'mild' else 'mild'}: age"] > 0.0) == (values[0] == "mild")
+
+
 @pytest.mark.slow
 def test_a_model_has_the_bits_of_one_process_and_takes_raw_rows(tmp_path):
     study = written(tmp_path, sums="false")
