@@ -138,19 +138,26 @@ class Analysis:
     @property
     def deviance(self) -> float:
         """2 N at the estimate."""
-        return 2.0 * float(self.fit.found.value[0])
+        return 2.0 * float(self.fit.found.value[0]) * self.fit.square
 
     @property
     def null_deviance(self) -> float:
         """2 N of the intercept (the site intercepts) and offsets alone."""
-        return 2.0 * self.fit.null
+        return 2.0 * self.fit.null * self.fit.square
 
     @property
     def log_likelihood(self) -> float | None:
         """As R's logLik; None for quasi-likelihoods, Firth's estimate, and where the fit is exact."""
         if self.exact or self.fit.firth:
             return None
-        return self.rows.family.log_likelihood(float(self.fit.found.value[0]), self.fit.n, self.fit.constants)
+        fit = self.fit
+        found = self.rows.family.log_likelihood(float(fit.found.value[0]), fit.n, fit.constants)
+        return found if found is None or fit.unit == 1.0 else found - fit.n * math.log(fit.unit)
+
+    @property
+    def dispersion(self) -> float:
+        """The estimate of phi, 1 where it is known."""
+        return self.fit.phi * self.fit.square
 
     @property
     def aic(self) -> float | None:
@@ -164,7 +171,7 @@ class Analysis:
             return False
         problem = self.fit.problem
         size = problem.score_size(self.fit.found.b[0]) if hasattr(problem, "score_size") else 0.0
-        return bool(self.deviance <= self.fit.n * (64.0 * np.finfo(float).eps * size) ** 2)
+        return bool(2.0 * self.fit.found.value[0] <= self.fit.n * (64.0 * np.finfo(float).eps * size) ** 2)
 
     @property
     def certificate(self) -> float:
@@ -363,7 +370,7 @@ class Analysis:
         return head
 
     def _likelihoods(self) -> list[tuple[str, str]]:
-        null, phi = self.null_deviance, self.fit.phi
+        null, phi = self.null_deviance, self.dispersion
         out = [("Deviance", f"{self.deviance:.6g} (null {null:.6g}), dispersion {phi:.6g}")]
         if self.log_likelihood is not None:
             out.append(("Likelihood", f"log-likelihood {self.log_likelihood:.6g}, AIC {self.aic:.6g}"))
@@ -404,7 +411,7 @@ class Analysis:
             "covariance": None if self.exact else self.covariance.tolist(),
             "deviance": self.deviance,
             "null_deviance": self.null_deviance,
-            "dispersion": self.fit.phi,
+            "dispersion": self.dispersion,
             "log_likelihood": self.log_likelihood,
             "aic": self.aic,
             "intervals": "wald" if self.profile is None else "profile",

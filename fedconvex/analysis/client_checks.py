@@ -51,9 +51,9 @@ def _responses(found: Any, k: int) -> ClientFit:
     problem, fed, family = found.fit.problem, found.rows.federation, found.rows.family
     z, y, s = _scores(found, k)
     if not s.sum() > 0.0 or problem.silent[k]:
-        mean = float(np.average(y, weights=s)) if s.sum() > 0.0 else np.nan
+        mean = float(np.average(y, weights=s)) * found.fit.unit if s.sum() > 0.0 else np.nan
         return ClientFit(str(fed.labels[k]), int(fed.sizes[k]), mean, *[np.nan] * 4)
-    mean, expected = (float(np.average(v, weights=s)) for v in (y, family.mean(z)))
+    mean, expected = (float(np.average(v, weights=s)) * found.fit.unit for v in (y, family.mean(z)))
     c, slope, error = np.nan, np.nan, np.nan
     if family.name == "logistic" and np.ptp(y[s > 0.0]) > 0.0:
         from sklearn.metrics import roc_auc_score

@@ -44,6 +44,12 @@ class Fit(NamedTuple):
     recession: Recession | None = None  # where the responses are separated
     limit: np.ndarray | None = None  # (p,) then: limits of the coefficients, in the units of the columns
     firth: bool = False  # whether the estimate is Firth's
+    unit: float = 1.0  # what responses are divided by: N, phi and gaps are those of these
+
+    @property
+    def square(self) -> float:
+        """What N, deviances and dispersions are multiplied by in the units of the responses."""
+        return self.unit**2
 
 
 def fitted(rows: Rows, own: bool, separated: bool = False, firth: bool = False) -> Fit:
@@ -55,6 +61,8 @@ def fitted(rows: Rows, own: bool, separated: bool = False, firth: bool = False) 
         For collinear columns, too few rows, or separation.
     """
     every = list(range(len(rows.names)))
+    if isinstance(rows, ModelRows):
+        _need_sizes(rows)
     problem, T = standardised(rows, every, own)
     if problem.silent.all():
         cure = "take one common intercept"
@@ -76,7 +84,7 @@ def fitted(rows: Rows, own: bool, separated: bool = False, firth: bool = False) 
         pearson, off = problem.pearson(b), problem.value_rounding(b)
         expected = inverse_of(problem.information(b))[0]
         phi = family.phi(float(found.value[0]), pearson, n, p)
-        return Fit(problem, found, T, p, n, phi, pearson, constants, expected, null, off, firth=firth)
+        return Fit(problem, found, T, p, n, phi, pearson, constants, expected, null, off, firth=firth, unit=rows.unit)
     if not isinstance(problem, LikelihoodProblem) or not isinstance(rows, ModelRows):
         assert not isinstance(problem, LikelihoodProblem)
         raise problem.no_minimum(rows.names, found.J[0])
@@ -87,6 +95,15 @@ def fitted(rows: Rows, own: bool, separated: bool = False, firth: bool = False) 
     found, none = found._replace(value=np.array([least.N]), gap=np.array([least.gap])), np.full_like(T, np.nan)
     phi, limit = family.phi(least.N, least.pearson, n, p), _limits(recession, least, T)
     return Fit(problem, found, T, p, n, phi, least.pearson, constants, none, null, least.rounding, recession, limit)
+
+
+def _need_sizes(rows: ModelRows) -> None:
+    """Raise ValueError where squares of responses, or their logarithms' exponentials, come near the end of doubles."""
+    most = {"gaussian": 60, "gamma": 200}.get(rows.family.name)
+    size = np.abs(rows.federation.y[rows.federation.y != 0.0])
+    if most is not None and size.size and not (size.max() < 10.0**most and size.max() > 10.0**-most):
+        must, cure = f"be of a size between 1e-{most} and 1e{most}", "measure it in other units"
+        raise bad(f"analyse: {rows.event}", must, f"{size.max():.3g}", cure)
 
 
 def _limits(recession: Recession, least: Infimum, T: np.ndarray) -> np.ndarray:
@@ -133,6 +150,8 @@ def standardised(rows: Rows, kept: list[int], own: bool) -> tuple[Likelihood, np
     if rows.classes:
         return _several(rows, kept)
     fed, T = _columns(rows, kept, own)
+    if (u := rows.unit) != 1.0:
+        fed, T = replace(fed, y=fed.y / u, offset=None if fed.offset is None else fed.offset / u), T * u
     return likelihood_of(fed, rows.family, own), T
 
 

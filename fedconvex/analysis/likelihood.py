@@ -85,7 +85,8 @@ class LikelihoodProblem(ClientWeights):
     def silent(self) -> np.ndarray:
         """Clients whose own intercept is infinite, (K,): all their responses agree, and N_k is 0 whatever b is."""
         out = np.zeros(self.federation.K, dtype=bool)
-        for k in range(self.federation.K) if self.site_intercepts else ():
+        possible = self.site_intercepts and self.family.name not in ("gaussian", "gamma")
+        for k in range(self.federation.K) if possible else ():
             _, y, s, _ = self.own_rows(k)
             y = y[s > 0.0]
             low, high = (self.family.slope(np.full(y.size, a), y).sum() for a in (-1e3, 1e3))
@@ -353,7 +354,8 @@ def alone(one: Any) -> Alone | None:
         return None
     N, pearson = float(found.value[0]), one.pearson(b)
     phi = one.family.phi(N, pearson, n, p)
-    if one.family.dispersion != "1" and phi <= (64.0 * np.finfo(float).eps * one.score_size(b)) ** 2:
+    size = one.score_size(b) if one.family.name == "gaussian" else 1.0
+    if one.family.dispersion != "1" and phi <= (64.0 * np.finfo(float).eps * size) ** 2:
         return None  # residuals are rounding: there are no standard errors
     return Alone(b, one.information(b) / phi, N, pearson)
 
@@ -366,6 +368,10 @@ def _own_intercept(family: Family, z: np.ndarray, y: np.ndarray, s: np.ndarray) 
     a, c = 0.0, family.self_concordance
     if c > 0.0:  # the scores' spread would overflow: begin where the middle one is zero
         a = -float(np.median(z))
+    if family.name == "gamma":  # closed form; from far below, each step would be log 2
+        with np.errstate(over="ignore", divide="ignore"):
+            level = np.log(float(s @ (y * np.exp(-(a + z)))) / float(s.sum()))
+        a += float(level) if np.isfinite(level) else 0.0
     for _ in range(MOST_STEPS):
         slope, bend = float(s @ family.slope(a + z, y)), float(s @ family.curvature(a + z, y))
         if not bend > 0.0:

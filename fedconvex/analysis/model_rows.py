@@ -37,6 +37,11 @@ class ModelRows(NamedTuple):
     coding: Any = None  # the `Coding` that was decided
 
     @property
+    def unit(self) -> float:
+        """What gaussian responses and their offsets are divided by in a fit: a power of two near the largest one."""
+        return response_unit(self.family, self.federation.y)
+
+    @property
     def has_strata(self) -> bool:
         """Whether risk sets lie within strata of clients."""
         return getattr(self.federation, "strata", None) is not None
@@ -45,6 +50,12 @@ class ModelRows(NamedTuple):
     def intercepts(self) -> list[int]:
         """Where intercepts are among the coefficients."""
         return intercepts_of(self.names)
+
+
+def response_unit(family: Family, y: np.ndarray) -> float:
+    """Return a power of two near the largest of gaussian responses; 1 for others, and where squares would overflow."""
+    size = float(np.abs(y).max(initial=0.0))
+    return 2.0 ** round(np.log2(size)) if family.name == "gaussian" and 1e-60 < size < 1e60 else 1.0
 
 
 def intercepts_of(names: tuple[str, ...]) -> list[int]:

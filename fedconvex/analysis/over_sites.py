@@ -315,6 +315,7 @@ class SitesModel:
     notes: tuple[tuple[str, str], ...] = ()
     classes: tuple[str, ...] = ()
     has_strata: bool = False  # within sites
+    unit: float = 1.0  # what sites divide responses by
 
     @property
     def intercepts(self) -> list[int]:
@@ -364,4 +365,4 @@ class SitesModel:
             T[0, 0], T[0, 1:] = 1.0, -mean[1:] / scale[1:]
         shift[kept], M[kept, range(len(kept))] = mean, 1.0 / scale
         kind = _KINDS.get(self.family.name, SitesLikelihood)
-        return kind(self.ask, self.family, shift, M, own), np.kron(np.eye(several), T)
+        return kind(self.ask, self.family, shift, M, own), np.kron(np.eye(several), T) * self.unit

@@ -92,6 +92,7 @@ def _analysed(
     rows = SitesModel(
         Asking(server), plan.family, plan.names, plan.terms, plan.event, plan.units, notes=(*gone, *plan.notes),
         classes=plan.coding.classes, has_strata=plan.coding.survival.strata is not None,
+        unit=plan.coding.unit if plan.family.name == "gaussian" else 1.0,
     )  # fmt: skip
     return analysed(rows, plan.site_intercepts, robust, level, intervals)
 

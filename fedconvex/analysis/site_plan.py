@@ -12,8 +12,8 @@ import numpy as np
 from fedconvex import losses
 from fedconvex._check import bad, flag, instance, real, whole
 from fedconvex.analysis.formulas import INTERCEPT
-from fedconvex.analysis.model_rows import model_rows
-from fedconvex.analysis.response_families import Family
+from fedconvex.analysis.model_rows import model_rows, response_unit
+from fedconvex.analysis.response_families import GAUSSIAN, Family
 from fedconvex.analysis.site_problems import LEAST, PROBLEMS, SiteRows, guarded
 from fedconvex.analysis.table_coding import Coding, Survival
 from fedconvex.families.survival.problem import PartialLikelihood
@@ -149,7 +149,7 @@ class AnalysisPlan:
             theta = f"{float(family.value(np.array([0.3]), np.array([2.0]))[0]):.12g}"
         text = None if code.formula is None else code.formula.text
         agreed = self.event, self.names, code.order, code.columns.name_of("weight"), code.offset, code.exposure, theta
-        return repr((family.name, *agreed, *code.survival, code.time_unit, text, self.notes))
+        return repr((family.name, *agreed, *code.survival, code.unit, text, self.notes))
 
     @property
     def loss(self) -> Any:
@@ -267,10 +267,10 @@ def plan_analysis(
         weight=weight, reference=reference, survival=Survival(event, entry, strata, ties), formula=formula,
         reading=reading,
     )  # fmt: skip
-    X, coding = rows.federation.X, rows.coding
+    X = rows.federation.X
     mean, scale = X.mean(axis=0), X.std(axis=0)
     units = np.where(scale > 0.0, mean, 0.0), np.where(scale > 0.0, scale, 1.0)
-    if event is not None and (longest := float(rows.federation.y.max())) > 0.0:  # sums of squares of times stay small
-        coding = coding._replace(time_unit=2.0 ** round(np.log2(longest)))
+    unit = response_unit(GAUSSIAN if event is not None else rows.family, rows.federation.y)  # of times, too
+    coding = rows.coding._replace(unit=unit)  # sums of squares stay small
     notes = tuple((name, said.replace("all rows together", "the code book")) for name, said in rows.notes)
     return AnalysisPlan(coding, rows.names, rows.terms, notes, site_intercepts, units, sums)

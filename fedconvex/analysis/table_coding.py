@@ -48,7 +48,7 @@ class Coding(NamedTuple):
     bare: bool  # whether intercepts are of clients
     formula: Formula | None
     spec: Any = None  # formulaic's, of the table that decided: levels and knots
-    time_unit: float = 1.0  # times are divided by it: a power of two, which changes no order
+    unit: float = 1.0  # at sites times, and gaussian responses and offsets, are divided by it: a power of two
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -86,11 +86,12 @@ class Coding(NamedTuple):
         y = self.response(frame)
         if self.survival.event is None:
             given = log_offset(frame, self.offset, self.exposure)
-            return Federation.from_arrays(X, y, clients, None, self.columns.weights(frame), given)
+            given = None if given is None else given / self.unit
+            return Federation.from_arrays(X, y / self.unit, clients, None, self.columns.weights(frame), given)
         from fedconvex.analysis.cox import outcomes_of
         from fedconvex.families.survival.survival_rows import SurvivalFederation
 
-        times = outcomes_of(frame, y, self.survival.event, self.survival.entry, self.survival.strata, self.time_unit)
+        times = outcomes_of(frame, y, self.survival.event, self.survival.entry, self.survival.strata, self.unit)
         return SurvivalFederation.from_arrays(X, times, clients)
 
 

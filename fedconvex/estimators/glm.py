@@ -131,7 +131,7 @@ class FederatedGLM(RegressorMixin, BaseEstimator):
         self.coef_, self.intercept_ = b[common:].copy(), float(b[0]) if common else 0.0
         self.covariance_, self.standard_errors_ = found.covariance, found.standard_errors[common:]
         self.p_values_ = np.array([c.p for c in found.table()])[common:]
-        self.dispersion_, self.deviance_, self.null_deviance_ = found.fit.phi, found.deviance, found.null_deviance
+        self.dispersion_, self.deviance_, self.null_deviance_ = found.dispersion, found.deviance, found.null_deviance
         self.log_likelihood_, self.aic_, self.accuracy_ = found.log_likelihood, found.aic, found.certificate
         self.clients_, self.n_clients_ = np.asarray(fed.labels), fed.K
         self.n_rows_, self.n_iter_ = fed.n, found.fit.found.rounds
@@ -139,7 +139,7 @@ class FederatedGLM(RegressorMixin, BaseEstimator):
         if self.site_intercepts:
             means = found.rows.federation.X.mean(axis=0)
             own = np.array([problem.at(k, found.fit.found.b[0]).intercept for k in range(fed.K)])
-            own = own - means @ b
+            own = own * found.fit.unit - means @ b
             for k in np.flatnonzero(problem.silent):  # where the loss falls for ever
                 y = problem.own_rows(int(k))[1]
                 own[k] = np.inf if y.size and y.max() > 0.0 else -np.inf

@@ -103,7 +103,7 @@ def test_estimates_are_those_of_statsmodels(seed):
     np.testing.assert_allclose(found.estimates[-4:], fit.params[:4] / sd, rtol=rtol)
     np.testing.assert_allclose(found.standard_errors[-4:], fit.bse[:4] / sd, rtol=rtol)
     assert found.deviance == near(float(fit.deviance))
-    assert found.fit.phi == pytest.approx(float(fit.scale), rel=1e-8)
+    assert found.dispersion == pytest.approx(float(fit.scale), rel=1e-8)
     assert found.certificate < 1e-6
     if name in ("logistic", "poisson", "negative-binomial"):  # others are R's, whose dispersion is another
         assert found.log_likelihood == near(float(fit.llf))
@@ -339,3 +339,31 @@ def test_the_command_says_what_the_function_finds(tmp_path, capsys):
     assert told["tests"]["ward"]["df"] == 2
     assert main([*argv[:-4], "--reference", "ward"]) == 2
     assert "COLUMN=LEVEL" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["common", "own"])
+@pytest.mark.parametrize("name", ["gaussian", "gamma"])
+def test_units_of_the_response_change_no_digit(name, own):
+    """From powers of ten that square badly, and births in grams: a mean of thousands is no infinite intercept."""
+    rng = np.random.default_rng(5)
+    x, site = rng.normal(size=90), np.arange(90) % 3
+    y = 3500.0 + 200.0 * (x + rng.normal(size=90)) if name == "gaussian" else rng.gamma(2.0, np.exp(0.3 * x) / 2.0)
+
+    def found(unit):
+        rows = {"x": x, "y": unit * y, "site": site}
+        return analyse(rows, "y", "site", family=name, site_intercepts=own, guard=False)
+
+    one = found(1.0)
+    slope = np.polyfit(x - (own * np.array([x[site == k].mean() for k in range(3)]))[site] if own else x, y, 1)[0]
+    assert name == "gamma" or one.estimates[-1] == pytest.approx(slope)
+    for unit in (1e-50, 1e-12, 1e50):
+        other, u = found(unit), unit if name == "gaussian" else 1.0
+        assert other.estimates[-1] == pytest.approx(u * one.estimates[-1], rel=1e-10)
+        assert other.standard_errors[-1] == pytest.approx(u * one.standard_errors[-1], rel=1e-10)
+        assert other.deviance == pytest.approx(u**2 * one.deviance, rel=1e-10)
+        assert other.log_likelihood == pytest.approx(one.log_likelihood - 90 * np.log(unit), rel=1e-10)
+        assert other.differences.equal_slopes.p == pytest.approx(one.differences.equal_slopes.p, rel=1e-8)
+        assert other.test("x").statistic == pytest.approx(one.test("x").statistic, rel=1e-8)
+        assert other.certificate < 1e-6 and other.dispersion == pytest.approx(u**2 * one.dispersion, rel=1e-10)
+    with pytest.raises(ValueError, match=r"y must be of a size between.*measure it in other units"):
+        found(1e-300)
