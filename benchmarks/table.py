@@ -25,6 +25,7 @@ ORDER = [
     "boosting",
     "solve",
     "analyse",
+    "newton",
     "start",
 ]
 SHOWN = ("cpu", "cores", "python", "numpy", "numba", "load_at_start", "date")

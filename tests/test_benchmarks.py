@@ -34,6 +34,7 @@ TINY = {
     "local_sgd": {"ROWS": 40, "PASSES": 1},
     "memory": {"PER": 40, "D": 3, "MANY": 2, "CASES": {"in the caches": 10, "from memory": 12}},
     "mocha": {"MANY": 2, "ROWS": 40, "D": 3},
+    "newton": {"rows_of": "=lambda name: (np.eye(4)[[0, 1, 2, 3, 0]], np.array([1.0, -1, 1, 1, -1]))", "CLIENTS": 2},
     "omega": {"SIZES": [10, 20]},
     "participation": {"SIZES": (5, 9), "M": 3, "MANY": 2, "JUNK": 10, "REPEATS": 2},
     "penalties": {"EXPONENTS": [6.0], "REPEATS": 1, "PATH": 1},

@@ -120,6 +120,41 @@ def test_states_have_the_bits_of_one_process():
 
 @needs_flower
 @pytest.mark.slow
+def test_an_analysis_has_the_bits_of_sites_in_one_process():
+    """A client app is given the plan's method and problem, and the server asks through `Nodes`; secure sums, too."""
+    from flower_grid import LocalGrid
+
+    from fedconvex.analysis import analyse_sites, plan_analysis
+    from fedconvex.engines.flower import Nodes, client_app
+    from fedconvex.remote import Limits, Site, in_process
+
+    rng = np.random.default_rng(0)
+    names, age = ["north", "east", "south"], rng.normal(50.0, 10.0, 240)
+    ill = rng.random(240) < 1.0 / (1.0 + np.exp(-0.04 * (age - 50.0)))
+    tables = {name: {"age": age[k::3], "ill": ill[k::3] * 1} for k, name in enumerate(names)}
+    for sums in (None, SecureSums(bits=40)):
+        plan = plan_analysis(
+            {"age": [40, 60], "ill": [0, 1], "site": ["north", "east"]}, "ill", "site", sums=sums, guard=False
+        )
+        rows = {name: plan.rows(own, name) for name, own in tables.items()}
+        near = analyse_sites(
+            plan, plan.roster({k: r.n for k, r in rows.items()}),
+            in_process([Site(plan.method, plan.make, r) for r in rows.values()]),
+        )  # fmt: skip
+
+        def load_rows(context, rows=rows):
+            return rows[names[context.node_config["partition-id"]]]
+
+        app = client_app(plan.method, plan.make, load_rows, limits=Limits(share=10.0))
+        roster = plan.roster({k: r.n for k, r in rows.items()})
+        far = analyse_sites(plan, roster, Nodes(LocalGrid(app, 3), roster, 30.0))
+        np.testing.assert_array_equal(far.estimates, near.estimates)
+        np.testing.assert_array_equal(far.covariance, near.covariance)
+        assert far.test("age") == near.test("age") and roster.incidents == []
+
+
+@needs_flower
+@pytest.mark.slow
 def test_only_arrays_of_plain_numbers_travel():
     from fedconvex.engines.flower.records import arrays_of
 

@@ -41,6 +41,8 @@ def test_values_of_r(diabetes):
     assert [found.log_likelihood, -0.5 * found.null_deviance] == pytest.approx([-1254.35078807, -1344.26943745])
     assert found.test(how="score").statistic == pytest.approx(166.737384632, rel=1e-10)
     assert found.concordance == pytest.approx(0.7314480464, abs=5e-11)
+    drift = found.proportional_hazards
+    assert (drift.statistics[2], drift.overall) == pytest.approx((3.651699278, 8.277413752), rel=1e-8)
     assert found.events == 331 and found.certificate < 1e-8
     assert found.to_frame()["hazard ratio"]["bmi"] == pytest.approx(np.exp(found.estimates[2]))
     robust = [fit(diabetes, robust=kind) for kind in ("client", "HC0")]

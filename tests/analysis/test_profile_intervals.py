@@ -215,6 +215,29 @@ def test_profiles_with_robust_variances_are_refused():
         analyse(rows, "y", "site", robust="HC0", intervals="profile", keep=["x"])
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_robust_covariances_in_fifty_digits(seed):
+    """HC0, HC2 and HC3 by their definitions at the minimum in 50 digits, of every family: relative 1e-9."""
+    d = drawn(seed)
+    columns = [f"x{j}" for j in range(1, d.X.shape[1])]
+    how = {"family": d.family, "weight": "s", "offset": "o", "features": columns, "guard": False}
+    with mp.workdps(50):
+        exact = Exact(d.family.name, d.X, d.y, d.s, d.o)
+        best, _, _, J = exact._best(analyse(table(d), "y", "site", **how).estimates)
+        inverse = np.array((mp.matrix(J.tolist()) ** -1).tolist(), dtype=object).reshape(J.shape)
+        rows = [exact.loss(z, y) for z, y in zip(exact.X @ best + exact.o, exact.y, strict=True)]
+        slopes, bends = (np.array([row[i] for row in rows], dtype=object) for i in (1, 2))
+        leverages = bends * ((exact.X @ inverse) * exact.X).sum(axis=1)
+        wanted = {}
+        for kind, power in (("HC0", 0), ("HC2", 1), ("HC3", 2)):
+            weights = exact.s * slopes**2 / (1 - leverages) ** power
+            V = inverse @ ((exact.X.T * weights) @ exact.X) @ inverse
+            wanted[kind] = [float(mp.sqrt(V[j, j])) for j in range(exact.p)]
+    for kind, errors in wanted.items():
+        found = analyse(table(d), "y", "site", robust=kind, **how)
+        np.testing.assert_allclose(found.standard_errors, errors, rtol=1e-9, err_msg=f"{d.family.name} {kind}")
+
+
 def test_firth_adds_a_half_to_every_cell_of_a_table():
     """Closed form for one column of 0 and 1 (Heinze and Schemper, 2002), where the likelihood rises for ever."""
     a, b, c, d = 20, 9, 0, 7  # y = 0 and 1 at level 0, and at level 1
@@ -284,6 +307,8 @@ def test_firth_of_published_rows():
     d = published("cancer-separated")
     found = analyse(table(d), "y", "site", features=["x1"], keep=["x1"], firth=True)
     assert found.estimates == pytest.approx([-1.0874856092, 6.30784143428], rel=1e-9)
+    limit = analyse(table(d), "y", "site", features=["x1"], keep=["x1"], intervals="profile")
+    assert limit.deviance == pytest.approx(538.109365849, rel=1e-11)  # R's glm, of the rows at the level that varies
 
 
 @pytest.mark.parametrize("seed", range(4))

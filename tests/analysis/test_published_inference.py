@@ -12,7 +12,7 @@ import pytest
 from inference_data import oracle, published, spread, start
 from scipy import stats
 
-from fedconvex.analysis import covariances, heterogeneity, hypothesis_tests, response_families
+from fedconvex.analysis import analyse, covariances, heterogeneity, hypothesis_tests, response_families
 from fedconvex.analysis.newton_search import inverse_of, minimise
 
 pytestmark = pytest.mark.anywhere
@@ -192,6 +192,24 @@ def test_scotland():
     log_likelihood = f.d.family.log_likelihood(f.N, f.d.n, f.constants)
     assert log_likelihood == near(-82.58292483) and f.d.family.aic(log_likelihood, f.p) == near(183.1658497)
     assert f.robust("HC0", 1) == near(0.00058619655, 8)
+    bread = np.linalg.inv(f.expected)  # R's sandwich has the expected information
+    assert np.sqrt((bread @ f.meat.hc0 @ bread)[1, 1]) == near(0.00059889196, 7)
+
+
+def test_statsmodels_of_scotland():
+    """statsmodels' GLM on columns of unit variance, as `analyse` prints it: gamma, logarithmic link."""
+    sm = pytest.importorskip("statsmodels.api")
+    d = published("scotland")
+    X, scale = d.X[:, 1:], d.X[:, 1:].std(axis=0)
+    rows = {"y": d.y, "site": d.clients} | {f"x{j}": x for j, x in enumerate(X.T)}
+    found = analyse(rows, "y", "site", family="gamma", guard=False)
+    Z = np.column_stack([np.ones(len(X)), (X - X.mean(axis=0)) / scale])
+    other = sm.GLM(d.y, Z, sm.families.Gamma(sm.families.links.Log())).fit(tol=1e-14, maxiter=300)
+    np.testing.assert_allclose(found.estimates[1:] * scale, other.params[1:], rtol=1e-7)
+    np.testing.assert_allclose(found.standard_errors[1:] * scale, other.bse[1:], rtol=1e-8)
+    assert found.deviance == near(float(other.deviance)) and found.dispersion == near(float(other.scale), 8)
+    assert (float(other.llf), float(other.aic)) == (near(-83.10956973), near(182.2191395))
+    assert (found.log_likelihood, found.aic) == (near(-82.58292483), near(183.1658497))  # R's conventions
 
 
 def test_star98_weights_are_rows():
