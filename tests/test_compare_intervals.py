@@ -9,7 +9,15 @@ import pytest
 from scipy.stats import chi2, t
 
 from fedconvex.comparison.outcomes import joining
-from fedconvex.comparison.skewed_intervals import Differences, Losses, Products, mean_of, mean_product, spread_of
+from fedconvex.comparison.skewed_intervals import (
+    Differences,
+    Losses,
+    Products,
+    Repeats,
+    mean_of,
+    mean_product,
+    spread_of,
+)
 from tests.campaigns import joining as joining_campaign
 
 RNG, ROOT = np.random.default_rng(0), Path(__file__).resolve().parents[1]
@@ -46,6 +54,35 @@ def test_its_ends_are_quantiles_of_the_pivot(n, link, spread):
     found = mean_product(a, b, 0.9, spread)
     assert np.mean(draws < found.low) == pytest.approx(0.05, abs=0.0015)  # four standard errors
     assert np.mean(draws > found.high) == pytest.approx(0.05, abs=0.0015)
+
+
+def named(p, n, draws=20):
+    """Return in which share of draws joining is named a gain, and the median half width over the gain.
+
+    The own model is least squares of p columns without any effect, four parts of the rows held out in turn; the joint
+    one is the truth. Levels are those of four clients.
+    """
+    found = []
+    for s in range(draws):
+        rng = np.random.default_rng([p, n, s])
+        X, y, part = rng.normal(size=(n, p)), rng.normal(size=n), rng.permutation(n) % 4
+        own = np.empty(n)
+        for v in range(4):
+            A, b = X[part != v], y[part != v]
+            own[part == v] = X[part == v] @ np.linalg.solve(A.T @ A, A.T @ b)
+        less = Differences(y**2 - (own - y) ** 2, np.zeros(n))
+        found.append(Repeats((less,), 4).mean(np.arange(n), 1.0 - 0.05 / 4))
+    half = np.median([0.5 * (e.high - e.low) / abs(e.value) for e in found])
+    return np.mean([e.high < 0.0 for e in found]), half
+
+
+def test_what_a_gain_by_less_noise_needs_is_parameters_not_rows():
+    """Half the draws near p = 3 (2^(1/2) 2.5)^2 = 37: see docs/compare.md."""
+    few, many = named(6, 100), named(80, 200)
+    assert few[0] < 0.25 and few[1] > 1.5
+    assert many[0] > 0.9 and many[1] < 0.8
+    share, half = named(37, 200)
+    assert 0.2 < share < 0.85 and 0.75 < half < 1.3
 
 
 def test_degenerate_products():
