@@ -71,7 +71,7 @@ class TextScale(NamedTuple):
 
 
 FULL = TextScale(10, (1_000, 5_000, 20_000), 300, (0.02, 0.1, 1.0), tuple(SERVERS))
-QUICK = TextScale(3, (1_000, 5_000, 20_000), 50, (0.02, 1.0), ("averaging", "Adam"))
+QUICK = TextScale(2, (1_000, 5_000, 20_000), 50, (0.02, 1.0), ("averaging",))
 
 
 def pairs(text: str) -> np.ndarray:
@@ -293,7 +293,7 @@ EXPERIMENT = Experiment(
     "perplexity on kinds of text: pooled, minimax and target-only models in closed form, AFL, FedAvg, AgnosticFedAvg",
     study,
     "optional text file with lines 'kind<tab>text' of two kinds or more; default generated notes, recipes and talk",
-    "three draws, 50 rounds, plain averaging and Adam",
+    "two draws, 50 rounds, plain averaging",
 )
 
 
