@@ -52,6 +52,7 @@ class Agents(NamedTuple):
     local_steps: np.ndarray  # (K,) E_k
     batch_size: np.ndarray  # (K,) B_k
     constants: TrackingConstants
+    start: np.ndarray  # (d,) w_0 of the learning curves
 
 
 class MsdScale(NamedTuple):
@@ -100,7 +101,7 @@ class SteadyState(NamedTuple):
 
 
 def agents(seed: int = 0) -> Agents:
-    """Draw the agents' data: rows u ~ N(0, I), labels u'(w^o + c_k) + N(0, 1), w^o ~ N(0, I).
+    """Draw the agents' data: rows u ~ N(0, I), labels u'(w^o + c_k) + N(0, 1), w^o ~ N(0, I); and w_0 ~ N(0, I).
 
     Examples
     --------
@@ -115,7 +116,7 @@ def agents(seed: int = 0) -> Agents:
         U = rng.standard_normal((ROWS, DIM))
         parts.append((U, U @ (w + c) + math.sqrt(NOISE2) * rng.standard_normal(ROWS)))
     problem = Problem(Federation.from_clients(parts), Squared(), weights="uniform")
-    return Agents(problem, steps, batches, tracking_constants(problem))
+    return Agents(problem, steps, batches, tracking_constants(problem), rng.standard_normal(DIM))
 
 
 def study(*, quick: bool, seed: int, data: None, tell: Progress) -> Findings:
@@ -184,15 +185,16 @@ def _covariance(drift2: float) -> np.ndarray:
 
 
 def _curves(crowd: Agents, scale: MsdScale, drift2: float, seed: int) -> list[MsdPoint]:
-    """Return all points of the learning curves from w_0 = 0; one run holds the trajectories of all step sizes."""
+    """Return all points of the learning curves from w_0; one run holds the trajectories of all step sizes."""
     mu, when, seen = np.repeat(scale.curves, scale.trajectories), [], []
-    for i, deviation in _deviations(crowd, mu, drift2, scale.rounds, seed, None):
+    for i, deviation in _deviations(crowd, mu, drift2, scale.rounds, seed, crowd.start):
         if i in _FIRST or (i and i % scale.every == 0):
             when.append(i)
             seen.append(deviation.reshape(len(scale.curves), scale.trajectories))
-    start2, points = float(np.sum(np.asarray(crowd.problem.solve().w) ** 2)), []
+    start2, points = float(np.sum((crowd.start - crowd.problem.solve().w) ** 2)), []
+    at: dict[str, Any] = {"start": crowd.start, "drift": _covariance(drift2)}
     for j, step in enumerate(scale.curves):
-        trace = Moments.of(_method(crowd, step), crowd.problem).run(scale.rounds, drift=_covariance(drift2)).deviation
+        trace = Moments.of(_method(crowd, step), crowd.problem).run(scale.rounds, **at).deviation
         for i, values in zip(when, seen, strict=True):
             bound = _bound(msd_refined, crowd, drift2, step, rounds=i, start2=start2)
             points.append(
@@ -379,7 +381,7 @@ def _notes(scale: MsdScale) -> tuple[str, ...]:
         "sigma_q^2 = 0.01. The text of the experiment was not available: its figures are not reproduced point by "
         "point.",
         f"Chosen here: d = {DIM}, N_k = {ROWS} rows with u ~ N(0, I), label noise of variance {NOISE2:g}, E_k uniform "
-        f"in 1..{MOST_STEPS}, B_k uniform in 1..{MOST_BATCH}, w_0 = 0, w^o ~ N(0, I), step sizes, the slow walk "
+        f"in 1..{MOST_STEPS}, B_k uniform in 1..{MOST_BATCH}, w_0 and w^o ~ N(0, I), step sizes, the slow walk "
         "sigma_q^2 = 1e-4.",
         "sigma_q^2 = E‖q_i‖^2 is the trace of the drift's covariance; read per coordinate the walk would be d times "
         "faster. The labels move by u'q_i, so the minimiser of (1/K) sum P_k moves exactly by q_i; deviations are "
