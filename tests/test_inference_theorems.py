@@ -111,6 +111,7 @@ def test_the_bound_is_of_second_order():
     assert bound(0.02) / bound(0.01) == pytest.approx(4.0, rel=0.01)
 
 
+@pytest.mark.slow
 def test_ends_of_the_theorem_are_those_of_analyse():
     """Bisection there, enclosed by the numbers that analyse finds for the same rows."""
     problem = weighted_estimates.counts_apart.make()
