@@ -127,6 +127,7 @@ def test_claims_of_the_large_client_can_fail():
     assert [c.holds for c in big.claims(planted(-1.0))] == [False] * 6
 
 
+@pytest.mark.slow
 def test_the_large_client_has_the_share_and_the_classes_that_it_should():
     rows, seen = load_splits(splits=2, seed=1).splits[0], []
     for share in big.SHARES:
@@ -136,3 +137,27 @@ def test_the_large_client_has_the_share_and_the_classes_that_it_should():
         assert np.unique(fed.y[:100]).size == 10
         seen.append(fed.X[:100])
     assert np.array_equal(seen[0], seen[1]) and np.array_equal(seen[0], seen[2])  # the same small clients
+
+
+@pytest.mark.slow
+def test_weights_of_the_large_client_by_hand():
+    """Each model is a minimum of the losses under its weights: gradients by NumPy, weighed, are zero."""
+    rows = load_splits(splits=1, seed=3, block=4).splits[0]
+    for share in big.SHARES[1:]:
+        fed = big.federation_of(rows, 10, share, np.random.default_rng(0))
+        found = big.solved(fed, 10)
+        weights = {
+            big.BY_ROWS: fed.sizes / fed.n,
+            big.ALIKE: np.full(6, 1 / 6),
+            big.WITHOUT: np.r_[np.full(5, 0.2), 0.0],
+        }
+        weights[big.FAIR] = found[big.FAIR].domain_weights
+        for name, p in weights.items():
+            w = found[name].w
+            grad = big.L2 * w
+            for k in range(6):
+                X, y = fed.client_rows(k)
+                P = np.exp(X @ w.T)
+                P = P / P.sum(axis=1, keepdims=True) - np.eye(10)[y.astype(int)]
+                grad = grad + p[k] * P.T @ X / len(y)
+            assert np.abs(grad).max() < 1e-5, (share, name)

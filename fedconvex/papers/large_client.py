@@ -66,17 +66,22 @@ def trials(rows: TrainTest, classes: int, number: int, seed: int) -> Iterator[Ro
     its = rows.y_test < its_classes(classes)
     for share in SHARES:
         fed = federation_of(rows, classes, share, np.random.default_rng([seed, number]))  # the same small clients
-        loss = Softmax(classes)
-        by_rows, alike = Problem(fed, loss, L2), Problem(fed, loss, L2, weights="uniform")
-        fair, without = by_rows.solve_minimax(), Problem(fed.subset(range(SMALL)), loss, L2).solve()
-        found: tuple[Any, ...] = (by_rows.solve(), alike.solve(), fair, without)  # 2
-        for name, exact in zip(MODELS, found, strict=True):
+        found = solved(fed, classes)
+        for name, exact in found.items():
             w = exact.w[None]
             for who, at in ((OTHERS, np.ones_like(its)), (LARGE, its)):  # 3
                 X, y = rows.X_test[at], rows.y_test[at]
                 row = {"share": share, "model": name, "client": who, "repetition": number, "gap": exact.gap}
                 row |= {"loss": float(mean_losses(w, X, y)[0]), "accuracy": float(accuracies(w, X, y)[0])}
-                yield row | {"weight": float(fair.domain_weights[-1])}
+                yield row | {"weight": float(found[FAIR].domain_weights[-1])}
+
+
+def solved(fed: Federation, classes: int) -> dict[str, Any]:  # 2
+    """Return the exact solution of every model."""
+    loss = Softmax(classes)
+    by_rows, alike = Problem(fed, loss, L2), Problem(fed, loss, L2, weights="uniform")
+    without = Problem(fed.subset(range(SMALL)), loss, L2)
+    return dict(zip(MODELS, (by_rows.solve(), alike.solve(), by_rows.solve_minimax(), without.solve()), strict=True))
 
 
 def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
