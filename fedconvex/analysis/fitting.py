@@ -98,12 +98,20 @@ def fitted(rows: Rows, own: bool, separated: bool = False, firth: bool = False) 
 
 
 def _need_sizes(rows: ModelRows) -> None:
-    """Raise ValueError where squares of responses, or their logarithms' exponentials, come near the end of doubles."""
+    """Raise ValueError where squares of numbers come near the end of doubles, or rows are fewer than coefficients."""
+    cure, X = "measure it in other units", rows.federation.X
+    sizes = np.maximum(X.max(axis=0), -X.min(axis=0))
+    for name, size in zip(rows.names, sizes.tolist(), strict=False):
+        if size != 0.0 and not 1e-60 < size < 1e60:
+            raise bad(f"analyse: column {name!r}", "be of a size between 1e-60 and 1e60", f"{size:.3g}", cure)
     most = {"gaussian": 60, "gamma": 200}.get(rows.family.name)
-    size = np.abs(rows.federation.y[rows.federation.y != 0.0])
-    if most is not None and size.size and not (size.max() < 10.0**most and size.max() > 10.0**-most):
-        must, cure = f"be of a size between 1e-{most} and 1e{most}", "measure it in other units"
-        raise bad(f"analyse: {rows.event}", must, f"{size.max():.3g}", cure)
+    largest = max(float(rows.federation.y.max()), -float(rows.federation.y.min()))
+    if most is not None and largest != 0.0 and not 10.0**-most < largest < 10.0**most:
+        must = f"be of a size between 1e-{most} and 1e{most}"
+        raise bad(f"analyse: {rows.event}", must, f"{largest:.3g}", cure)
+    if len(X) < X.shape[1]:
+        must = f"be as many as the {X.shape[1]} coefficients"
+        raise bad("analyse: rows", must, f"{len(X)}", "leave columns out, with features=[...] or drop=[...]")
 
 
 def _limits(recession: Recession, least: Infimum, T: np.ndarray) -> np.ndarray:

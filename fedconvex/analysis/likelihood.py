@@ -24,6 +24,7 @@ from fedconvex.problems.protocol import COEFFICIENTS, ClientWeights, Derivatives
 from fedconvex.solvers.rows.hessians import weighted_gram
 
 MOST_STEPS = 200
+CONSTANT = 1e-10  # of the pooled variance of a column, what it varies by at a client
 
 
 class RowsAt(NamedTuple):
@@ -347,7 +348,12 @@ class Alone(NamedTuple):
 
 
 def alone(one: Any) -> Alone | None:
-    """Return the fit of one client, an intercept beside; None where it has no estimate or no dispersion."""
+    """Return the fit of one client, an intercept beside; None where it has no estimate or no dispersion.
+
+    Columns are in units of their pooled standard deviations.
+    """
+    if (np.diagonal(one.gram()) <= CONSTANT * one.n).any():
+        return None  # what is left of a column that does not vary here is rounding
     found = certified_minimum(one, np.zeros((1, one.size)))
     n, p, b = one.n, one.size + 1, found.b[0]
     if not found.attained[0] or (one.family.dispersion != "1" and n <= p):

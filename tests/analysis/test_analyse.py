@@ -367,3 +367,31 @@ def test_units_of_the_response_change_no_digit(name, own):
         assert other.certificate < 1e-6 and other.dispersion == pytest.approx(u**2 * one.dispersion, rel=1e-10)
     with pytest.raises(ValueError, match=r"y must be of a size between.*measure it in other units"):
         found(1e-300)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "logistic", "poisson"])
+def test_a_client_whose_column_is_constant_has_no_estimate_of_its_own(name):
+    """What centring leaves of the column is rounding, and no information."""
+    rng = np.random.default_rng(7)
+    x, site = rng.normal(size=400), np.arange(400) % 4
+    level = np.where(site == 3, "only", np.array(["a", "b"])[rng.integers(0, 2, 400)])
+    y = {"gaussian": x + rng.normal(size=400), "logistic": (x + rng.logistic(size=400) > 0) * 1}.get(
+        name, rng.poisson(np.exp(0.3 * x))
+    )
+    found = analyse({"x": x, "w": level, "y": y, "site": site}, "y", "site", family=name, guard=False)
+    with pytest.raises(ValueError, match="at least two clients with finite estimates; got 0"):
+        _ = found.differences
+    level[site == 3] = "a"
+    found = analyse({"x": x, "w": level, "y": y, "site": site}, "y", "site", family=name, guard=False)
+    assert found.differences.left_out == ("3",)
+
+
+def test_sizes_and_numbers_of_columns_are_refused_in_words():
+    rng = np.random.default_rng(8)
+    x, y, site = rng.normal(size=40), rng.normal(size=40), np.arange(40) % 2
+    for unit in (1e150, 1e-200):
+        with pytest.raises(ValueError, match=r"column 'x' must be of a size between 1e-60 and 1e60"):
+            analyse({"x": unit * x, "y": y, "site": site}, "y", "site", guard=False)
+    many = {f"v{j}": rng.normal(size=40) for j in range(60)}
+    with pytest.raises(ValueError, match="rows must be as many as the 61 coefficients; got 40"):
+        analyse(many | {"y": y, "site": site}, "y", "site", guard=False)
