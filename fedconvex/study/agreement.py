@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from fedconvex._check import bad, flag
+from fedconvex._check import bad, flag, real
 from fedconvex.study.schema import Key, Section, Tables, count, number, one_of, pair, text, texts
 
 NUMBER, CATEGORY = "number", "category"
@@ -66,6 +66,10 @@ def _penalty(who: str, x: Any) -> float:
     return number(0.0, strict=True)(who, x)
 
 
+def _share(who: str, x: Any) -> float:
+    return real(who, x, low=0.0, high=0.5)
+
+
 def _inline(keys: Section) -> Any:
     """Return the rule of an inline table; its keys are checked where the study is read, with their lines."""
     return lambda who, x: x
@@ -86,6 +90,7 @@ SOLVE: Section = {
     "local_steps": Key(count(1), 5),
     "rounds": Key(count(1, 100_000), 500),
     "tol": Key(number(0.0, strict=True), 1e-6),
+    "held_out": Key(_share, 0.0),
 }
 QUESTIONS = {"analyse": ANALYSE, "solve": SOLVE}
 STUDY: Section = {"name": Key(text, needed=True)}

@@ -21,8 +21,9 @@ from fedconvex.models import LinearModel
 from fedconvex.remote import Exchange, Roster, messages
 from fedconvex.remote.messages import REFUSE
 from fedconvex.study.agreement import INDICATOR, Study
+from fedconvex.study.held_out import Scores, held_out_count
 from fedconvex.study.participation import DIGEST, HELLO, RESULT, RUN, STEP
-from fedconvex.study.questions import Question, questions
+from fedconvex.study.questions import Question, loss_of, questions
 
 _TURN = 10.0  # seconds of one exchange; a site that is lost is asked again until the study's deadline is over
 
@@ -165,7 +166,8 @@ class Coordinator:
 
     def _solve(self, step: int, question: Question) -> dict[str, bytes]:
         settings, columns = self.study.ask["solve"], question.plan
-        names, sizes = list(self.sizes), list(self.sizes.values())
+        names, share = list(self.sizes), settings["held_out"]
+        sizes = [n - held_out_count(n, share) for n in self.sizes.values()]
         roster = Roster(question.make, names, sizes, question.features, patience=self.patience)
         wishes = {"rounds": settings["rounds"], "tol": settings["tol"], "checkpoint": self.state / "solve.npz"}
         found = run(question.method, roster, transport=self.asking(step), progress=False, **wishes)
@@ -173,7 +175,8 @@ class Coordinator:
         if not math.isfinite(found.gap) or found.status.name == "DIVERGED":
             raise Stopped(f"solve ended {found.status.name} without a finite gap: {found.status.value}")
         about = {
-            "study": self.study.name, "digest": self.study.digest, "loss": settings["loss"], "l2": settings["l2"],
+            "study": self.study.name, "digest": self.study.digest, "loss": repr(loss_of(settings)),
+            "l2": settings["l2"],
             "method": repr(question.method), "gap": found.gap, "status": found.status.name, "sites": names,
         }  # fmt: skip
         model = LinearModel.from_standardised(
@@ -191,15 +194,22 @@ class Coordinator:
             name: {"study/name": messages.text(name), "study/content": np.frombuffer(content, dtype=np.uint8)}
             for name, content in results.items()
         }
+        scored: dict[str, Scores] = {}
         for name, message in sent.items():
             left = set(range(len(self.study.sites)))
             for _ in range(self.patience):
                 found = self.asking(RESULT)(-1, {k: dict(message) for k in left})
                 left -= {k for k, answer in found.items() if "study/rows" in answer}
+                scored |= {self.study.sites[k]: s for k, a in found.items() if (s := _scores_in(a)) is not None}
                 if not left:
                     break
             if left:
                 self.say(f"{', '.join(self.study.sites[k] for k in sorted(left))} did not take {name}")
+        if scored:
+            lines = [scored[name].words(name) for name in self.study.sites if name in scored]
+            write_together({self.out / "held_out.txt": ("\n".join(lines) + "\n").encode()})
+            for line in lines:
+                self.say(line)
 
     def conduct(self, joining: float = 60.0) -> dict[str, bytes]:
         """Carry the study out from its beginning, or from where it was stopped, to its end."""
@@ -208,6 +218,14 @@ class Coordinator:
         self.send(results)
         self.status("ended", results=sorted(results))
         return results
+
+
+def _scores_in(answer: Mapping[str, np.ndarray]) -> Scores | None:
+    """Return a site's scores, if it has told any that may be some."""
+    told = answer.get("study/scores", np.empty(0))
+    if told.shape != (len(Scores._fields),) or told.dtype != np.float64 or not np.isfinite(told).all():
+        return None
+    return Scores(int(told[0]), *told[1:].tolist())
 
 
 def coordinate(

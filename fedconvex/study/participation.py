@@ -16,12 +16,14 @@ import numpy as np
 
 from fedconvex._check import bad
 from fedconvex._files import write_private, write_together
+from fedconvex.models import LinearModel
 from fedconvex.remote import Site, messages, serve
 from fedconvex.remote.messages import REFUSE, Refused, Request
 from fedconvex.study.agreement import Study
 from fedconvex.study.audit_log import AuditLog
 from fedconvex.study.certificates import credentials
 from fedconvex.study.checking import check_site
+from fedconvex.study.held_out import Scores, parted, scores
 from fedconvex.study.questions import Question
 from fedconvex.study.site_settings import SiteSettings
 
@@ -67,14 +69,20 @@ class Participant:
             Site(
                 q.method,
                 q.make,
-                q.rows(found.rows.columns, settings.name, settings.guards),
+                q.rows(self._trained(q, found.rows.columns)[0], settings.name, settings.guards),
                 checkpoint=settings.state / f"{q.name}.npz",
                 limits=settings.told,
             )
             for q in self.questions
         ]
+        self.columns = found.rows.columns
         self.runs_file = settings.state / "runs.json"
         self.runs: list[str] = json.loads(self.runs_file.read_text()) if self.runs_file.exists() else []
+
+    def _trained(self, question: Question, columns: Any) -> tuple[Any, Any]:
+        """Return the columns of the rows that a question is about, and of those that are held out, None without any."""
+        share = self.study.ask[question.name].get("held_out", 0.0)
+        return parted(self.study, self.settings.name, columns, share) if share else (columns, None)
 
     def longest(self) -> int:
         """Return how many bytes a request has at most: one of a step, or a result."""
@@ -164,7 +172,29 @@ class Participant:
         write_together({self.settings.results / name: content.tobytes()})
         self.log.write("received", file=name, bytes=int(content.size), **self._peer())
         self.say(f"received {Path(self.settings.results.name) / name}")
-        return {"study/rows": np.array(self.rows)}
+        told = self._scored() if name == "model.json" else None
+        return {"study/rows": np.array(self.rows)} | ({} if told is None else {"study/scores": np.array(told)})
+
+    def _scored(self) -> Scores | None:
+        """Return what the model is worth on the rows that were held out; it is told once a run, if at all."""
+        question = next(q for q in self.questions if q.name == "solve")
+        train, test = self._trained(question, self.columns)
+        if test is None or not (self.settings.results / "model.npz").exists():
+            return None
+        model = LinearModel.load(self.settings.results)
+        found = scores(question, model, self.settings.name, self.settings.guards, train, test)
+        if found is None:
+            return None
+        self.say(found.words(self.settings.name))
+        write_together({self.settings.results / "held_out.txt": (found.words(self.settings.name) + "\n").encode()})
+        told = self.settings.state / "scores.json"
+        runs = json.loads(told.read_text()) if told.exists() else []
+        if not self.settings.limits["scores"] or self.runs[-1:] == [] or self.runs[-1] in runs:
+            return None
+        write_private(told, json.dumps([*runs, self.runs[-1]]).encode())
+        left = {"study/scores": [len(found)]}
+        self.log.write("answered", question="solve", kind="scores", left=left, numbers=len(found), **self._peer())
+        return found
 
 
 def _room(asked: list[Question]) -> int:

@@ -153,7 +153,7 @@ def _solve(study: Study, settings: dict[str, Any]) -> Question:
     scale = np.array([numbers[f].scale if f in numbers else 1.0 for f in columns.feature_names])
     columns = replace(columns, center=center, scale=scale)
     d = len(columns.feature_names) + 1
-    make = partial(_problem, loss=getattr(losses, LOSSES[settings["loss"]])(), l2=settings["l2"])
+    make = partial(_problem, loss=loss_of(settings), l2=settings["l2"])
     method = _method(study, settings, d)
     sent = {"newton": (d + 1) * (d + 2) // 2, "scaffold": 2 * d}.get(_name(settings), d)
     leaving = [
@@ -161,6 +161,11 @@ def _solve(study: Study, settings: dict[str, Any]) -> Question:
         Leaving("a measured round", "the loss, its gradient, and their rounding", d + 3, "every round"),
     ]
     return Question("solve", method, make, partial(_rows, columns=columns), d, d, leaving, columns)
+
+
+def loss_of(settings: dict[str, Any]) -> Any:
+    """Return the loss of `solve`."""
+    return getattr(losses, LOSSES[settings["loss"]])()
 
 
 def _problem(federation: Federation, loss: Any, l2: float) -> Problem:

@@ -32,6 +32,7 @@ LIMITS: Section = {
     "runs": Key(count(1), 20),
     "ask": Key(texts, tuple(QUESTIONS)),
     "secure_sums": Key(flag, True),
+    "scores": Key(flag, True),
 }
 ACCEPT: Section = {"constant": Key(texts, ()), "tells_target": Key(texts, ())}
 
@@ -55,7 +56,8 @@ class SiteSettings:
         sep, decimal, encoding of the table.
     limits : mapping
         Least rows, events and rows of a category; coefficients as a share of the rows; numbers answered as a share of
-        those that the rows hold; runs on the same rows; what may be asked; whether sums must be secure.
+        those that the rows hold; runs on the same rows; what may be asked; whether sums must be secure; whether scores
+        on held-out rows are told.
     accept : mapping
         Columns that may be constant here, or tell the target.
     """

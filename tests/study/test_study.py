@@ -15,7 +15,7 @@ from fedconvex.analysis import analyse
 from fedconvex.losses import Logistic
 from fedconvex.models import LinearModel
 from fedconvex.remote import in_process
-from fedconvex.study import agreement, check_site, read_site, read_study, site_settings
+from fedconvex.study import agreement, check_site, held_out, read_site, read_study, site_settings
 from fedconvex.study.audit_log import AuditLog, read_log
 from fedconvex.study.coordination import Coordinator, Stopped
 from fedconvex.study.drafting import draft
@@ -203,6 +203,38 @@ def test_a_model_has_the_bits_of_one_process_and_takes_raw_rows(tmp_path):
     )
     assert model.classes == ("no", "yes") and model.about["digest"] == study.digest
     assert results["model.npz"] == (tmp_path / "results_va" / "model.npz").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_site_reads_whether_it_gains_from_rows_that_it_held_out(tmp_path):
+    text = STUDY.replace("tol = 1e-9", "tol = 1e-9, held_out = 0.25")
+    study = written(tmp_path, study=text)
+    path = tmp_path / "va.toml"
+    path.write_text(path.read_text() + "scores = false\n")
+    results = conducted(tmp_path, study)
+    assert "solve" in study.ask and "analysis.txt" in results
+    said = (tmp_path / "out" / "held_out.txt").read_text().splitlines()
+    assert [line.split(":")[0] for line in said] == list(SITES[:3])  # va keeps its own
+    model, question = LinearModel.load(tmp_path / "out" / "model"), questions(study)[1]
+    for site in SITES:
+        settings = read_site(tmp_path / f"{site}.toml")
+        columns = check_site(study, settings).rows.columns
+        train, test = held_out.parted(study, site, columns, 0.25)
+        (m,) = {len(a) for a in test.values()}
+        assert m == int(0.25 * len(columns["age"])) and len(train["age"]) + m == len(columns["age"])
+        signs = np.where(test["disease"] == "yes", 1.0, -1.0)
+        losses = np.log1p(np.exp(-signs * model.decision_function(test)))
+        rows = question.rows(train, site, settings.guards)
+        w = Problem(rows, Logistic(), l2=0.01).solve().w
+        own = np.log1p(np.exp(-signs * (question.rows(test, site, settings.guards).X @ w)))
+        share = (train["disease"] == "yes").mean()
+        line = (tmp_path / f"results_{site}" / "held_out.txt").read_text()
+        numbers = [float(v) for v in re.findall(r"\d+\.\d+", line.split("rows")[1])]
+        gain, error = (own - losses).mean(), (own - losses).std(ddof=1) / m**0.5
+        base = -np.where(signs > 0.0, np.log(share), np.log1p(-share)).mean()
+        wanted = [losses.mean(), own.mean(), base, *np.abs([gain, gain - 1.96 * error, gain + 1.96 * error])]
+        np.testing.assert_allclose(numbers, wanted, atol=6e-4)
+    assert (tmp_path / "state_va" / "scores.json").exists() is False
 
 
 @pytest.mark.slow
