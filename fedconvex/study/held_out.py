@@ -16,7 +16,6 @@ import numpy as np
 
 from fedconvex.loss_traits import traits
 from fedconvex.models import LinearModel
-from fedconvex.problems import Problem
 from fedconvex.study.agreement import Study
 from fedconvex.study.questions import Question
 
@@ -89,7 +88,6 @@ def scores(question: Question, model: LinearModel, site: str, guards: Any, train
     fitted = question.rows(train, site, guards)
     asked = question.rows(test, site, replace(guards, rows=0))
     alone = question.make(fitted)
-    assert isinstance(alone, Problem)
     loss, X, y = alone.loss, asked.X, asked.y
     losses = [losses_of(loss, z, y) for z in (np.asarray(model.decision_function(test)), X @ alone.solve().w)]
     base = np.full(rows, base_score(loss, fitted.y))
