@@ -474,6 +474,18 @@ def test_a_solver_that_panics_has_given_up_and_ctrl_c_has_not() -> None:
         attempt(Programme(AttributeError()))
 
 
+def test_clarabel_has_one_thread():
+    """On a busy machine its threads wait for each other: an SDP of half a second took minutes."""
+    import cvxpy as cp
+
+    X = cp.Variable((3, 3), PSD=True)
+    programme = cp.Problem(cp.Minimize(cp.trace(X)), [X[0, 1] >= 1.0])
+    seen, plain = [], programme.solve
+    programme.solve = lambda **options: seen.append(options) or plain(**options)
+    assert attempt(programme, solver="CLARABEL", tol_gap_abs=1e-9) and abs(programme.value - 2.0) < 1e-6
+    assert seen == [{"solver": "CLARABEL", "max_threads": 1, "tol_gap_abs": 1e-9}]
+
+
 @pytest.mark.filterwarnings("ignore:IRMv1 diverged")
 def test_a_step_that_is_too_long_ends_as_diverged():
     """Eigenvalues that overflow are not asked for."""

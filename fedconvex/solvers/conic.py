@@ -11,7 +11,8 @@ def attempt(programme: Any, **options: Any) -> bool:
 
     Nobody believes the solver: whoever calls checks the values it leaves. So what cvxpy says about inaccurate
     solutions is not repeated. Clarabel is written in Rust, where an eigenvalue that cannot be found is a panic; it
-    reaches Python as an exception that is not an `Exception`, and that no module offers by name.
+    reaches Python as an exception that is not an `Exception`, and that no module offers by name. It is given one
+    thread: its own wait for each other at every step, on a busy machine for most of the time.
 
     Examples
     --------
@@ -23,6 +24,8 @@ def attempt(programme: Any, **options: Any) -> bool:
     """
     import cvxpy as cp
 
+    if options.get("solver") == "CLARABEL":
+        options = {"max_threads": 1, **options}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
