@@ -47,10 +47,14 @@ class Scores(NamedTuple):
     def words(self, site: str) -> str:
         """Return what the scores say to a site."""
         low, high = self.difference - _Z * self.error, self.difference + _Z * self.error
-        verdict = "gains" if low > 0.0 else "loses" if high < 0.0 else "may gain or lose"
-        shown = f"{self.difference:.3f} ({low:.3f} to {high:.3f})"
+        span = f"{low:.3f} to {high:.3f}"
+        verdict = f"no clear difference for {site} (gain {self.difference:.3f}, {span})"
+        if low > 0.0:
+            verdict = f"{site} gains {self.difference:.3f} ({span})"
+        elif high < 0.0:
+            verdict = f"{site} loses {-self.difference:.3f} (gain {span})"
         losses = f"{self.study:.3f}, alone {self.alone:.3f}, without features {self.base:.3f}"
-        return f"{site}: mean loss on {self.rows} held-out rows {losses}; {site} {verdict} by {shown}"
+        return f"{site}: mean loss on {self.rows} held-out rows {losses}; {verdict}"
 
 
 def held_out_count(rows: int, share: float) -> int:

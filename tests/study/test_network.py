@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from contextlib import redirect_stdout
+from pathlib import Path
 from threading import Event, Thread
 
 import numpy as np
@@ -193,6 +194,14 @@ def test_a_trial_plays_all_roles(tmp_path, changed, files):
         assert f"  {name}: ended" in said
     with pytest.raises(ValueError, match="be empty"):
         try_study(study, tmp_path / "trial")
+
+
+@pytest.mark.slow
+def test_the_example_can_be_tried(tmp_path):
+    example = Path(__file__).parents[2] / "examples" / "study" / "study.toml"
+    said = []
+    results = try_study(read_study(example), tmp_path / "trial", say=said.append)
+    assert {"analysis.txt", "model.json"} <= results.keys() and any("held-out rows" in line for line in said)
 
 
 def printed(*argv):
