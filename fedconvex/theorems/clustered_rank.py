@@ -85,6 +85,7 @@ def clustered_rank(slope: float, clients: int, size: int) -> Bound:
 
 
 def _read(s: Setting) -> Reading:
+    is_method(NAME, s.method, FederatedNewton)
     stationary(NAME, s.problem)
     w = last_state(s)
     slope = float(np.linalg.norm(s.problem.gradient(w)))

@@ -126,6 +126,7 @@ def _derivatives(problem: Any, w: np.ndarray) -> tuple[float, np.ndarray, np.nda
 
 def _beside(s: Setting) -> Beside:
     """Return the point one step from w_T towards the end, with its multiplier."""
+    is_method(NAME, s.method, FederatedNewton)
     problem, w = s.problem, last_state(s)
     stationary(NAME, problem)
     c = traits(problem.loss).self_concordance

@@ -131,6 +131,7 @@ def _estimates(problem: Any) -> Estimates:
 def _setting(s: Setting) -> tuple[Estimates, np.ndarray, np.ndarray, tuple[Hypothesis, ...]]:
     """Return what clients send, J^{-1}, w_T, and the hypotheses."""
     problem = s.problem
+    is_method(NAME, s.method, FederatedNewton)
     stationary(NAME, problem)
     c = traits(problem.loss).self_concordance
     flat = Hypothesis("one score of a row", f"models of shape {problem.model_shape}", len(problem.model_shape) == 1)
