@@ -31,7 +31,7 @@ ORDER = [
 SHOWN = ("cpu", "cores", "python", "numpy", "numba", "load_at_start", "date")
 PEERS = ("scikit-learn", "jax", "fedjax", "liblinear-official", "celer", "skglm", "xgboost", "lightgbm", "joblib")
 PEERS += ("lifelines", "scikit-survival", "statsmodels")
-APART = ["penalties", "scale", "survival"]  # longer than all others together: `run_all.py` leaves them out
+APART = ["penalties", "scale", "survival", "virtual"]  # longer than all others together: `run_all.py` leaves them out
 
 
 def tables(result):

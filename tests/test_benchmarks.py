@@ -55,6 +55,7 @@ TINY = {
     },
     "trajectories": {"MANY": 3, "ONE_BY_ONE": 1},
     "vertical": {},
+    "virtual": {"SIZES": [4, 8]},
 }  # fmt: skip
 ARGUMENTS = {
     "kernel_pairs": [".", ".", "--pairs", "1"],
