@@ -341,6 +341,7 @@ def test_the_command_says_what_the_function_finds(tmp_path, capsys):
     assert "COLUMN=LEVEL" in capsys.readouterr().err
 
 
+@pytest.mark.slow_unless(name="gaussian")
 @pytest.mark.parametrize("own", [False, True], ids=["common", "own"])
 @pytest.mark.parametrize("name", ["gaussian", "gamma"])
 def test_units_of_the_response_change_no_digit(name, own):
@@ -369,6 +370,7 @@ def test_units_of_the_response_change_no_digit(name, own):
         found(1e-300)
 
 
+@pytest.mark.slow_unless(name="gaussian")
 @pytest.mark.parametrize("name", ["gaussian", "logistic", "poisson"])
 def test_a_client_whose_column_is_constant_has_no_estimate_of_its_own(name):
     """What centring leaves of the column is rounding, and no information."""

@@ -108,6 +108,7 @@ def test_secure_sums_are_off_by_what_is_printed(name, own, rng):
         _ = there.differences
 
 
+@pytest.mark.slow
 def test_risk_ratios_are_called_so(rng):
     """Poisson of 0 and 1 with robust errors (Zou, 2004), pooled and over sites; else rate ratios."""
     table = {c: v for c, v in hospitals("logistic", rng).items() if c not in ("s", "o")}

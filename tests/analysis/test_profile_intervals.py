@@ -215,6 +215,7 @@ def test_profiles_with_robust_variances_are_refused():
         analyse(rows, "y", "site", robust="HC0", intervals="profile", keep=["x"])
 
 
+@pytest.mark.slow_unless(seed=0)
 @pytest.mark.parametrize("seed", range(5))
 def test_robust_covariances_in_fifty_digits(seed):
     """HC0, HC2 and HC3 by their definitions at the minimum in 50 digits, of every family: relative 1e-9."""
@@ -259,6 +260,7 @@ def test_firth_adds_a_half_to_every_cell_of_a_table():
             analyse(rows, "y", "site", **{"firth": True} | options)
 
 
+@pytest.mark.slow
 def test_penalised_tests_and_ends_of_a_table():
     """One column of 0 and 1: det J is the product of cells' variances, so that l* has a half more in every cell.
 

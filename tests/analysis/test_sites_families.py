@@ -103,6 +103,7 @@ def test_sites_find_what_pooled_rows_say(name, rng):
             _ = there.differences
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["strata", "classes"])
 def test_secure_sums_are_off_by_what_is_printed(name, rng):
     """The server learns sums only; estimates differ by no more standard errors than the certificate says."""
@@ -200,6 +201,7 @@ def test_no_question_is_answered_from_few_rows(name, rng):
                 ask("pairs", {**frame, "pairs": steep * k})
 
 
+@pytest.mark.slow
 def test_one_site_has_no_covariance_by_client(rng):
     table = stays(rng) | {"site": np.full(240, "x")}
     for name, words in (("cox", "at least 2 clients"), ("classes", "at least 2 clients"), ("formula", "CR1")):
