@@ -10,7 +10,7 @@ RELATIONS = {
 
 FAMILY = Family(
     theorems=("theorems.mocha", "theorems.mocha_sigma", "theorems.joint_mocha"),
-    experiments=("experiments.har", "experiments.har_people"),
+    experiments=("experiments.har", "experiments.har_people", "experiments.har_activities"),
     command="command",
     options=(
         Option(
