@@ -1,6 +1,7 @@
 """One registry: what files declare, read without importing them, is what their classes have; commands load little."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -39,7 +40,8 @@ def loaded(*argv):
     """Modules of the package, and others, that a command has loaded when it ends."""
     code = "import sys, json\nfrom fedconvex.cli import main\ntry: main(sys.argv[1:])\nexcept SystemExit: pass\n"
     code += "print(json.dumps([*sys.modules]))"
-    done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True, check=True)
+    plain = os.environ | {"NUMBA_DISABLE_JIT": "1"}  # the index of compiled kernels names losses, and imports them
+    done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True, check=True, env=plain)
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -76,12 +76,15 @@ def _reproduce(args: argparse.Namespace) -> int:
 
 def _carried_out(args: argparse.Namespace, out: Path, parts: Path) -> int:
     """Run the experiment, write its files, and return the exit status."""
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
     from fedconvex.papers import EXPERIMENTS, summary
 
     began = time.perf_counter()
-    found = EXPERIMENTS[args.name].run(
-        quick=args.quick, seed=args.seed or 0, data=args.data, progress=progress_line(), parts=parts
-    )
+    with threadpool_limits(1, "blas"):  # threads that wait for each other on a busy machine took fifteen times as long
+        found = EXPERIMENTS[args.name].run(
+            quick=args.quick, seed=args.seed or 0, data=args.data, progress=progress_line(), parts=parts
+        )
     args.status = OK if found.holds else FAILED
     with writing(_written(found, out, parts)) as files:
         say(summary(found))
