@@ -268,11 +268,13 @@ def _audit(args: argparse.Namespace) -> int:
         return OK
     rows = table(_log_of(args.site))
     say(format_table(["question", "kind", "answers", "numbers", "refused", "first", "last"], rows, width=fits()))
-    last = None
-    for line in read_log(_log_of(args.site)):
-        last = line if "held" in line else last
+    last, end = None, None
+    for end in read_log(_log_of(args.site)):
+        last = end if "held" in end else last
     if last is not None:
-        say(f"{last['question']}: {last['ledger']:,} numbers answered, about rows that hold {last['held']:,}")
+        say(f"{last['ledger']:,} numbers answered, about rows that hold {last['held']:,}")
+    if end is not None:
+        say(f"the last line is number {end['n']}, its hash {end['hash'][:16]}: noted elsewhere, they show a later cut")
     return OK
 
 
@@ -280,14 +282,16 @@ def _forget(args: argparse.Namespace) -> int:
     import shutil
 
     from fedconvex.study import read_site
+    from fedconvex.sweeps.answers_on_disk import alone_in
 
     state = read_site(args.site).state
     if not state.is_dir():
         say(f"{state} is not there: nothing is remembered")
         return OK
-    if not args.yes and input(f"Delete {state}, with its ledger and audit log? Answer yes: ").strip() != "yes":
-        say("nothing was deleted")
-        return STOPPED
-    shutil.rmtree(state)
+    with alone_in("forget", state):
+        if not args.yes and input(f"Delete {state}, with its ledger and audit log? Answer yes: ").strip() != "yes":
+            say("nothing was deleted")
+            return STOPPED
+        shutil.rmtree(state)
     say(f"{state} was deleted")
     return OK

@@ -1,11 +1,14 @@
 """The audit log of a site: a line for everything that came and left, each with the hash of the one before.
 
 Lines are JSON and are only appended. What a line holds are names, shapes, numbers of numbers, and never a value. A line
-that is changed, left out or put elsewhere breaks the chain at that place.
+that is changed, left out or put elsewhere breaks the chain at that place. The chain does not show that its last lines
+were cut off: for that the hash of the last line is kept elsewhere. A last line that is not finished was being written
+when the machine stopped; its answer did not leave.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -28,6 +31,11 @@ class AuditLog:
     path : path
         Made if there is none, for its owner only.
 
+    Attributes
+    ----------
+    ledger : int
+        Numbers answered, as the last line that counts them says.
+
     Raises
     ------
     ValueError
@@ -36,21 +44,47 @@ class AuditLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.last, self.count = _FIRST, 0
+        self.last, self.count, self.ledger = _FIRST, 0, 0
         if path.exists():
             for line in read_log(path):
                 self.last, self.count = line["hash"], self.count + 1
+                self.ledger = int(line.get("ledger", self.ledger))
+            self._end()
+
+    def _end(self) -> None:
+        """Take away a last line that was not finished, and say so in the log."""
+        content = self.path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            os.truncate(self.path, whole)
+            self.write("an unfinished line was taken away", bytes=len(content) - whole)
 
     def write(self, what: str, **facts: Any) -> None:
-        """Append a line: the time, what happened, and facts that JSON can hold."""
+        """Append a line: the time, what happened, and facts that JSON can hold.
+
+        Raises
+        ------
+        OSError
+            If the line cannot be written to the disk; the log is then as before.
+        """
         line = {"n": self.count, "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "what": what, **facts}
         line["before"] = self.last
         line["hash"] = _hash(line)
-        with open(self.path, "a", encoding="utf-8", opener=owner_only) as file:
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        content = json.dumps(line).encode() + b"\n"
+        file = owner_only(str(self.path), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        try:
+            end = os.fstat(file).st_size
+            try:
+                if os.write(file, content) < len(content):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+                os.fsync(file)
+            except BaseException:
+                os.ftruncate(file, end)
+                raise
+        finally:
+            os.close(file)
         self.last, self.count = line["hash"], self.count + 1
+        self.ledger = int(line.get("ledger", self.ledger))
 
 
 def _hash(line: dict[str, Any]) -> str:
@@ -59,7 +93,7 @@ def _hash(line: dict[str, Any]) -> str:
 
 
 def read_log(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
-    """Yield the lines of an audit log.
+    """Yield the finished lines of an audit log.
 
     Raises
     ------
@@ -69,6 +103,8 @@ def read_log(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
     before = _FIRST
     with open(existing("audit log", path), encoding="utf-8") as file:
         for n, text in enumerate(file):
+            if not text.endswith("\n"):
+                return  # not finished: its answer did not leave
             try:
                 line = json.loads(text)
                 sound = line["n"] == n and line["before"] == before and line["hash"] == _hash(line)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from fedconvex._check import instance
 from fedconvex.study.agreement import CATEGORY, Study
+from fedconvex.study.audit_log import read_log
 from fedconvex.study.preparing import Finding, Prepared, prepared
 from fedconvex.study.questions import Question, questions
 from fedconvex.study.site_settings import SiteSettings
@@ -69,7 +71,9 @@ def check_site(study: Study, site: SiteSettings) -> Check:
     rows, asked = prepared(study, site.name, frame, site.accept), questions(study)
     findings = [*rows.findings, *_settings(study, site)]
     if rows.is_sound:
-        findings += [f for question in asked for f in _limits(question, rows, site)]
+        before = answered(site)
+        for i, question in enumerate(asked):
+            findings += _limits(question, rows, site, sum(q.usual for q in asked[: i + 1]), before)
     return Check(rows, findings, asked)
 
 
@@ -96,8 +100,23 @@ def _settings(study: Study, site: SiteSettings) -> Iterator[Finding]:
             yield Finding("limits", "secure sums need the package cryptography", "pip install 'fedconvex[secure]'")
 
 
-def _limits(question: Question, rows: Prepared, site: SiteSettings) -> Iterator[Finding]:
-    """Yield what the site's guards and limits say of its rows."""
+def answered(site: SiteSettings) -> int:
+    """Return how many numbers were answered about a site's rows, as its audit log says."""
+    log = site.state / "audit.jsonl"
+    return max((int(line.get("ledger", 0)) for line in read_log(log)), default=0) if log.exists() else 0
+
+
+def _limits(question: Question, rows: Prepared, site: SiteSettings, taken: int, before: int) -> Iterator[Finding]:
+    """Yield what the site's guards and limits say of its rows.
+
+    Parameters
+    ----------
+    question : Question
+    rows : Prepared
+    site : SiteSettings
+    taken, before : int
+        Numbers that are usual up to the end of this question; numbers that were answered earlier, also by this run.
+    """
     try:
         federation = question.rows(rows.columns, site.name, site.guards)
     except ValueError as error:
@@ -106,8 +125,12 @@ def _limits(question: Question, rows: Prepared, site: SiteSettings) -> Iterator[
         )
         return
     held = federation.n * (federation.d + 1)
-    allowed = site.told.allowed(held)
-    if question.usual > allowed:
-        cure = f"[limits] share = {question.usual / held:.1f}, if those responsible for the rows agree"
-        said = f"it takes about {question.usual:,} numbers, and the rows' limit is {allowed:,.0f} (they hold {held:,})"
-        yield Finding(question.name, said, cure)
+    allowed, needed = site.told.allowed(held), taken + before
+    share = f"[limits] share = {math.ceil(10 * (taken if taken > allowed else needed) / held) / 10:g}"
+    limit = f"the rows' limit is {allowed:,.0f} (they hold {held:,})"
+    if taken > allowed:
+        said = f"about {taken:,} numbers are taken up to its end, and {limit}"
+        yield Finding(question.name, said, f"{share}, if those responsible for the rows agree")
+    elif needed > allowed:
+        said = f"{before:,} numbers were answered, about {taken:,} are taken up to its end, and {limit}"
+        yield Finding(question.name, f"{said}: unless it goes on with a run, it needs {share}")

@@ -23,7 +23,8 @@ from fedconvex.remote.messages import REFUSE
 from fedconvex.study.agreement import INDICATOR, Study
 from fedconvex.study.held_out import Scores, held_out_count
 from fedconvex.study.participation import DIGEST, HELLO, RESULT, RUN, STEP
-from fedconvex.study.questions import Question, loss_of, questions
+from fedconvex.study.questions import Question, loss_of, of_raw_rows, questions
+from fedconvex.sweeps.answers_on_disk import alone_in
 
 _TURN = 10.0  # seconds of one exchange; a site that is lost is asked again until the study's deadline is over
 
@@ -181,7 +182,7 @@ class Coordinator:
         }  # fmt: skip
         model = LinearModel.from_standardised(
             found.w, columns.center, columns.scale, classes=columns.labels, feature_names=columns.feature_names,
-            columns=columns, about=about,
+            columns=of_raw_rows(columns, self.study), about=about,
         )  # fmt: skip
         place = self.out / "model"
         model.save(place)
@@ -257,12 +258,16 @@ def coordinate(
     Stopped, ConnectionError
         If a site refuses, or is lost for longer than the study's deadline.
     ValueError, OSError
-        If the folder holds another study's run, or the address is taken.
+        If the folder holds another study's run, another process works in it, or the address is taken.
     """
     where = ("0.0.0.0", study.address[1]) if listen is None else listen
-    with Exchange(
-        where, credentials, sites=len(study.sites), deadline=min(_TURN, study.deadline), exclusive=True
-    ) as exchange:
+    Path(out).mkdir(parents=True, exist_ok=True)
+    with (
+        alone_in("serve", Path(out)),
+        Exchange(
+            where, credentials, sites=len(study.sites), deadline=min(_TURN, study.deadline), exclusive=True
+        ) as exchange,
+    ):
         coordinator = Coordinator(study, out, exchange, say)
         try:
             return coordinator.conduct(joining)

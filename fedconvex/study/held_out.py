@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedconvex._check import bad
 from fedconvex.loss_traits import traits
 from fedconvex.models import LinearModel
 from fedconvex.study.agreement import Study
@@ -90,10 +91,13 @@ def scores(question: Question, model: LinearModel, site: str, guards: Any, train
     if rows < _LEAST:
         return None
     fitted = question.rows(train, site, guards)
-    asked = question.rows(test, site, replace(guards, rows=0))
+    asked = question.rows(test, site, replace(guards, rows=0, events=0, level=0, parameters=1e9))
+    if model.feature_names != question.plan.feature_names or np.shape(model.coef) != (question.features - 1,):
+        raise bad("scores: model", "have the features of the study", ", ".join(model.feature_names)[:200])
     alone = question.make(fitted)
     loss, X, y = alone.loss, asked.X, asked.y
-    losses = [losses_of(loss, z, y) for z in (np.asarray(model.decision_function(test)), X @ alone.solve().w)]
+    raw = X[:, :-1] * question.plan.scale + question.plan.center
+    losses = [losses_of(loss, z, y) for z in (raw @ model.coef + model.intercept, X @ alone.solve().w)]
     base = np.full(rows, base_score(loss, fitted.y))
     gain = losses[1] - losses[0]
     return Scores(

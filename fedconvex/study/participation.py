@@ -7,6 +7,7 @@ the coordinator.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ from fedconvex.study.checking import check_site
 from fedconvex.study.held_out import Scores, parted, scores
 from fedconvex.study.questions import Question
 from fedconvex.study.site_settings import SiteSettings
+from fedconvex.sweeps.answers_on_disk import alone_in
 
 STEP, DIGEST, RUN = "study/step", "study/digest", "study/run"
 HELLO, RESULT = -1, -2
@@ -61,7 +63,8 @@ class Participant:
             wrong = next(f for f in found.findings if f.stops)
             raise bad(f"site {settings.name}: {wrong.check}", "be sound before it takes part", wrong.found, wrong.cure)
         self.study, self.settings, self.say, self.label = study, settings, say, settings.name
-        settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for folder in (settings.state, settings.results):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.log = AuditLog(settings.state / "audit.jsonl")
         self.rows, self.questions = found.rows.n, found.questions
         self.credentials: Any = None  # whose `peer` is the coordinator's certificate
@@ -70,14 +73,17 @@ class Participant:
                 q.method,
                 q.make,
                 q.rows(self._trained(q, found.rows.columns)[0], settings.name, settings.guards),
-                checkpoint=settings.state / f"{q.name}.npz",
+                checkpoint=settings.state / f"{q.name}-{_mark(study, q, self.rows)}.npz",
                 limits=settings.told,
             )
             for q in self.questions
         ]
         self.columns = found.rows.columns
-        self.runs_file = settings.state / "runs.json"
-        self.runs: list[str] = json.loads(self.runs_file.read_text()) if self.runs_file.exists() else []
+        self.numbers = max(self.log.ledger, *(site.ledger.numbers for site in self.sites))  # of all that was asked
+        self.begun_file = settings.state / "runs.json"
+        begun = json.loads(self.begun_file.read_text()) if self.begun_file.exists() else {}
+        self.runs: list[str] = begun.get("runs", [])
+        self.sessions: list[str] = begun.get("sessions", [])  # of steps: a run has one in each
 
     def _trained(self, question: Question, columns: Any) -> tuple[Any, Any]:
         """Return the columns of the rows that a question is about, and of those that are held out, None without any."""
@@ -89,7 +95,20 @@ class Participant:
         return max(_room(self.questions), *(site.longest() + 4096 for site in self.sites))
 
     def answer(self, message: Arrays) -> dict[str, np.ndarray]:
-        """Return the answer to a request, or a refusal; both are in the audit log before it leaves."""
+        """Return the answer to a request, or a refusal; both are in the audit log before it leaves.
+
+        Raises
+        ------
+        ValueError
+            If the site's files cannot be written: nothing leaves then.
+        """
+        try:
+            return self._answered(message)
+        except OSError as error:
+            cure = "make room, and join again: the run goes on"
+            raise bad(f"site {self.label}: {self.settings.state}", "be written to", str(error), cure) from None
+
+    def _answered(self, message: Arrays) -> dict[str, np.ndarray]:
         asked = message.get(STEP, np.empty(0))
         step = int(asked) if asked.shape == () and asked.dtype == np.int64 else None
         try:
@@ -121,21 +140,37 @@ class Participant:
             raise Refused("it names no run")
         run = given.tobytes().hex()
         if run not in self.runs:
-            if len(self.runs) >= self.settings.limits["runs"]:
-                raise Refused(
-                    f"{len(self.runs)} runs were answered on these rows, as many as the site allows ([limits] runs)"
-                )
-            self.runs.append(run)
-            write_private(self.runs_file, json.dumps(self.runs).encode())
+            self._begin(self.runs, run, len(self.runs))
             self.log.write("joined", run=run, rows=self.rows, **self._peer())
             self.say(f"joined with {self.rows:,} rows")
         return {"study/rows": np.array(self.rows)}
 
+    def _begin(self, begun: list[str], name: str, before: int) -> None:
+        """Count a run, or a session of a step, if the site allows one more."""
+        if before >= self.settings.limits["runs"]:
+            raise Refused(f"{before} runs were answered on these rows, as many as the site allows ([limits] runs)")
+        begun.append(name)
+        write_private(self.begun_file, json.dumps({"runs": self.runs, "sessions": self.sessions}).encode())
+
+    def _may_ask(self, name: str, message: Arrays) -> None:
+        """Raise `Refused` unless a run was named before, and this is a session of one."""
+        if not self.runs:
+            raise Refused("it names no run before it asks")
+        if _read(message)[0] == _KINDS[messages.JOIN]:
+            session = f"{name}:{messages.opened(message)[0].session}"
+            if session not in self.sessions:
+                self._begin(self.sessions, session, sum(one.startswith(f"{name}:") for one in self.sessions))
+
     def _asked(self, step: int, message: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         site, name = self.sites[step], self.questions[step].name
-        before = site.ledger.numbers
-        found = site.answer(message)
         kind, number = _read(message)
+        try:
+            self._may_ask(name, message)
+        except Refused as error:
+            return self._refused(name, kind, str(error))
+        before = site.ledger.numbers = self.numbers  # one count for all questions of all studies on these rows
+        found = site.answer(message)
+        self.numbers = site.ledger.numbers
         if int(found["header"][1]) == REFUSE:
             why = messages.words(found["why"])
             self.log.write(
@@ -168,8 +203,10 @@ class Participant:
             or content.size > _room(self.questions)
         ):
             raise Refused("it is no result of a study")
-        self.settings.results.mkdir(parents=True, exist_ok=True)
-        write_together({self.settings.results / name: content.tobytes()})
+        try:
+            write_together({self.settings.results / name: content.tobytes()})
+        except OSError as error:
+            raise Refused(f"{name} cannot be written: {error.strerror}") from None
         self.log.write("received", file=name, bytes=int(content.size), **self._peer())
         self.say(f"received {Path(self.settings.results.name) / name}")
         told = self._scored() if name == "model.json" else None
@@ -181,8 +218,11 @@ class Participant:
         train, test = self._trained(question, self.columns)
         if test is None or not (self.settings.results / "model.npz").exists():
             return None
-        model = LinearModel.load(self.settings.results)
-        found = scores(question, model, self.settings.name, self.settings.guards, train, test)
+        try:
+            model = LinearModel.load(self.settings.results)
+            found = scores(question, model, self.settings.name, self.settings.guards, train, test)
+        except (ValueError, TypeError, KeyError, OSError) as error:
+            raise Refused(f"it is no model of this study ({type(error).__name__})") from None
         if found is None:
             return None
         self.say(found.words(self.settings.name))
@@ -193,8 +233,16 @@ class Participant:
             return None
         write_private(told, json.dumps([*runs, self.runs[-1]]).encode())
         left = {"study/scores": [len(found)]}
-        self.log.write("answered", question="solve", kind="scores", left=left, numbers=len(found), **self._peer())
+        self.numbers += len(found)
+        counted = {"numbers": len(found), "new": len(found), "ledger": self.numbers}
+        self.log.write("answered", question="solve", kind="scores", left=left, **counted, **self._peer())
         return found
+
+
+def _mark(study: Study, question: Question, rows: int) -> str:
+    """Return what tells the memory of a question from that of others: all of the study that it depends on."""
+    asked = question.name, study.ask[question.name], study.secure_sums, study.bits, study.target
+    return hashlib.sha256(repr((*asked, study.columns, study.sites, rows)).encode()).hexdigest()[:12]
 
 
 def _room(asked: list[Question]) -> int:
@@ -226,12 +274,15 @@ def take_part(study: Study, settings: SiteSettings, say: Any = print, wait: floa
     Raises
     ------
     ValueError
-        If `check_site` finds what must be mended first, or certificates are not accepted.
+        If `check_site` finds what must be mended first, certificates are not accepted, another process works in the
+        site's state folder, or the disk is full.
     ConnectionError
         If the coordinator is not reached for so long, or its run has ended with an error.
     """
-    member = Participant(study, settings, say)
-    member.credentials = credentials(study, settings.certificate, settings.key, settings.authority)
-    serve(member, study.address, member.credentials, study.sites.index(settings.name), wait)
-    member.log.write("ended", **member._peer())
-    say("ended")
+    settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with alone_in("join", settings.state):
+        member = Participant(study, settings, say)
+        member.credentials = credentials(study, settings.certificate, settings.key, settings.authority)
+        serve(member, study.address, member.credentials, study.sites.index(settings.name), wait)
+        member.log.write("ended", **member._peer())
+        say("ended")

@@ -12,10 +12,12 @@ import numpy as np
 from fedconvex import losses, methods
 from fedconvex._check import bad
 from fedconvex.analysis import Guards, plan_analysis
+from fedconvex.analysis.formulas import INTERCEPT
+from fedconvex.analysis.response_families import GAUSSIAN, LOGISTIC
 from fedconvex.federation import Federation
 from fedconvex.problems import Problem
 from fedconvex.registry import class_named
-from fedconvex.study.agreement import CATEGORY, LOSSES, NUMBER, Study
+from fedconvex.study.agreement import CATEGORY, INDICATOR, LOSSES, MISSING_LEVEL, NUMBER, Study
 from fedconvex.study.preparing import SITE_COLUMN
 from fedconvex.sums import PlainSums
 from fedconvex.tables.columns import Columns
@@ -160,7 +162,9 @@ def _solve(study: Study, settings: dict[str, Any]) -> Question:
         Leaving("a round", "what the method's clients send", sent, "every round"),
         Leaving("a measured round", "the loss, its gradient, and their rounding", d + 3, "every round"),
     ]
-    return Question("solve", method, make, partial(_rows, columns=columns), d, d, leaving, columns)
+    family = LOGISTIC if settings["loss"] == "logistic" else GAUSSIAN
+    rows = partial(_rows, columns=columns, family=family)
+    return Question("solve", method, make, rows, d, d, leaving, columns)
 
 
 def loss_of(settings: dict[str, Any]) -> Any:
@@ -172,14 +176,29 @@ def _problem(federation: Federation, loss: Any, l2: float) -> Problem:
     return Problem(federation, loss, l2=l2)
 
 
-def _rows(made: Any, site: str, guards: Guards, columns: Columns) -> Federation:
-    """Return a site's rows, if its guards allow sums over them."""
+def _rows(made: Any, site: str, guards: Guards, columns: Columns, family: Any) -> Federation:
+    """Return a site's rows, if its guards allow sums over them: as those of an analysis, in the units of the table."""
     federation = Federation.from_frame(made, columns=columns, intercept=True)
-    if federation.n < guards.rows:
-        raise bad(
-            f"site {site}: rows", f"be at least {guards.rows}", federation.n, "the site may allow it: [limits] rows"
-        )
+    raw = federation.X.copy()
+    raw[:, :-1] = raw[:, :-1] * columns.scale + columns.center
+    names = (*columns.feature_names, INTERCEPT)
+    y = (federation.y > 0.0).astype(np.float64) if family is LOGISTIC else federation.y
+    guards.check(site, Federation.from_clients([(raw, y)]), names, family)
     return federation
+
+
+def of_raw_rows(columns: Columns, study: Study) -> Columns:
+    """Return the record that makes the same features of a table as a site has it: codes, and missing cells, with it."""
+    own, made = {c.name: c for c in study.columns}, []
+    markers = {c.marker for c in study.columns}
+    for c in columns.columns:
+        if c.name in markers:
+            continue
+        if (said := own.get(c.name)) is not None:
+            fill = (said.center if said.kind == NUMBER else MISSING_LEVEL) if said.missing == INDICATOR else None
+            c = replace(c, fill=fill, indicator=said.marker is not None, codes=said.codes)
+        made.append(c)
+    return replace(columns, columns=tuple(made))
 
 
 def _name(settings: dict[str, Any]) -> str:

@@ -220,7 +220,7 @@ def test_the_command_line_goes_from_a_table_to_a_result(tmp_path, capsys):
     assert printed("draft", table, "--target", "days", "--site", "north", "--out", file)[0] == 0
     assert printed("draft", table, "--target", "days", "--site", "north", "--out", file)[0] == 2
     file.write_text(file.read_text().replace('"..."', '"south"'))
-    site.write_text('[site]\nname = "north"\ntable = "north.csv"\n')
+    site.write_text('[site]\nname = "north"\ntable = "north.csv"\n[limits]\nshare = 3.0\n')
     status, out = printed("check", file, site)
     assert status == 0 and "60 of 60 rows take part" in out and "as sums over all sites only" in out
     site.write_text('[site]\nname = "north"\ntable = "north.csv"\n[limits]\nrows = 100\n')
@@ -229,7 +229,7 @@ def test_the_command_line_goes_from_a_table_to_a_result(tmp_path, capsys):
     status, out = printed("check", file, site, "--json")
     assert status == 2 and json.loads(out)["sound"] is False and "rows must be at least 100" in out
     assert printed("join", file, site, "--yes")[0] == 2
-    site.write_text('[site]\nname = "north"\ntable = "north.csv"\n')
+    site.write_text('[site]\nname = "north"\ntable = "north.csv"\n[limits]\nshare = 3.0\n')
     status, out = printed("cert", "init", file, "--folder", tmp_path)
     assert status == 0 and fingerprint_of(tmp_path / "authority.pem") in out
     assert printed("cert", "request", "--site", "north", "--folder", tmp_path)[0] == 0
