@@ -82,6 +82,7 @@ class Participant:
         self.numbers = max(self.log.ledger, *(site.ledger.numbers for site in self.sites))  # of all that was asked
         self.begun_file = settings.state / "runs.json"
         begun = json.loads(self.begun_file.read_text()) if self.begun_file.exists() else {}
+        begun = {"runs": begun} if isinstance(begun, list) else begun  # as versions before sessions wrote it
         self.runs: list[str] = begun.get("runs", [])
         self.sessions: list[str] = begun.get("sessions", [])  # of steps: a run has one in each
 
