@@ -22,6 +22,7 @@ from fedconvex.analysis.likelihood import LikelihoodProblem, certified_minimum
 from fedconvex.analysis.over_sites import SitesLikelihood, SitesModel
 from fedconvex.analysis.profile_intervals import ProfileIntervals
 
+_MANY, _SMALL = 20, 60  # clients, and rows of one, below which intervals hold less often than they say: docs/analyse.md
 EXACT = "the response is an exact linear function of the columns: there are no standard errors"
 
 
@@ -347,6 +348,7 @@ class Analysis:
         ]
         kind = "of the model" if self.robust is None else f"robust ({self.robust})"
         head.append(("Errors", kind + ("" if self.residual_df is None else f", t with {self.residual_df:g} degrees")))
+        head += self._beware()
         p = fit.problem.size
         sent = f"{fit.found.rounds} rounds, {(p + 1) * (p + 2) // 2} numbers of each client in a round"
         said = "Certified" if self.certificate < 1e-3 else "Beware"
@@ -384,6 +386,16 @@ class Analysis:
             f"the likelihood rises for ever, in {moved.size} rows of {', '.join(map(str, clients))}: estimates are"
             " limits, and have no standard errors"
         )
+
+    def _beware(self) -> list[tuple[str, str]]:
+        """Return what an interval does not hold as often as it says, and why."""
+        fed, found = self.rows.federation, []
+        if self.robust == "client" and fed.K < _MANY:
+            found.append(f"errors by client are too small for fewer than {_MANY} clients; leave clients out one by one")
+        if self.site_intercepts and self.rows.family.name == "logistic" and fed.n < _SMALL * fed.K and fed.K > 1:
+            told = f"{fed.K} clients of {fed.n / fed.K:.0f} rows have an intercept each: slopes are too far from 0"
+            found.append(f"{told} where clients are many and small")
+        return [("Beware", words) for words in found]
 
     def _left_out(self) -> str:
         gone = self.rows.rows_read - self.rows.federation.n

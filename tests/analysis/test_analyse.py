@@ -397,3 +397,16 @@ def test_sizes_and_numbers_of_columns_are_refused_in_words():
     many = {f"v{j}": rng.normal(size=40) for j in range(60)}
     with pytest.raises(ValueError, match="rows must be as many as the 61 coefficients; got 40"):
         analyse(many | {"y": y, "site": site}, "y", "site", guard=False)
+
+
+def test_few_clients_and_many_small_ones_are_warned_of():
+    """Errors by client of fewer than twenty; logistic models with an intercept of each of many small clients."""
+    rng = np.random.default_rng(0)
+    for K, m in ((10, 100), (40, 10), (25, 100)):
+        who, x = np.repeat(np.arange(K), m), rng.normal(size=K * m)
+        y = np.where(rng.random(K * m) < 1.0 / (1.0 + np.exp(-x)), "yes", "no")
+        table = {"x": x, "y": y, "who": [f"c{k}" for k in who]}
+        few = analyse(table, "y", "who", robust="client").summary()
+        small = analyse(table, "y", "who", site_intercepts=True).summary()
+        assert ("too small for fewer than 20 clients" in few) == (K < 20)
+        assert ("slopes are too far from 0" in small) == (m < 60)
