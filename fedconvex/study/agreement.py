@@ -280,9 +280,7 @@ def read_study(path: str | os.PathLike[str]) -> Study:
     asked = {name: file.section(keys, "ask", name) for name, keys in QUESTIONS.items() if ask[name] is not None}
     if not asked:
         raise bad(file.where("ask"), f"ask for {' or '.join(QUESTIONS)}", "nothing")
-    columns = tuple(_column(file, name, sites["require"]) for name in file.tables["columns"])
-    if not columns:
-        raise bad(file.where("columns"), "have a column: [columns.age]", "none")
+    columns = _columns(file, sites["require"], target["column"])
     if target["column"] in {c.name for c in columns}:
         raise bad(file.where("target", "column"), "be no feature", repr(target["column"]), "one of them is not needed")
     _check_target(file, target, asked)
@@ -293,6 +291,22 @@ def read_study(path: str | os.PathLike[str]) -> Study:
         where["revoked"], sites["require"], sites["deadline"], asked, ask["secure_sums"],
         ask["bits"], target, columns, file.content,
     )  # fmt: skip
+
+
+def _columns(file: Tables, sites: tuple[str, ...], target: str) -> tuple[StudyColumn, ...]:
+    """Return the columns, if their names are not those of what the study makes."""
+    if not isinstance(file.tables["columns"], dict):
+        raise bad(file.where("columns"), "be sections: [columns.age]", type(file.tables["columns"]).__name__)
+    columns = tuple(_column(file, name, sites) for name in file.tables["columns"])
+    if not columns:
+        raise bad(file.where("columns"), "have a column: [columns.age]", "none")
+    taken = {"(site)", *(c.marker for c in columns)}
+    for name in (*(c.name for c in columns), target):
+        if name in taken:
+            raise bad(
+                file.where("columns", name), "have another name: it is taken for what the study makes", repr(name)
+            )
+    return columns
 
 
 def _column(file: Tables, name: str, sites: tuple[str, ...]) -> StudyColumn:

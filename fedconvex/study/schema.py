@@ -99,6 +99,8 @@ class Tables:
             self.tables = tomllib.loads(self.source)
         except UnicodeDecodeError as error:
             raise bad(self.name, "be text in UTF-8", f"byte {error.start}", "save it as UTF-8") from None
+        except RecursionError:
+            raise bad(self.name, "be TOML", "lists within lists without an end") from None
         except tomllib.TOMLDecodeError as error:
             raise bad(self.name, "be TOML", str(error), "texts stand in quotation marks, lists in [ ]") from None
 

@@ -326,6 +326,8 @@ def test_a_check_finds_what_is_wrong(tmp_path, site, change, check, found):
         ("[target]", "[targets]", r"line 11: targets must be one of .*did you mean target"),
         ('name = "heart"', "name = heart", r"study.toml must be TOML; got Invalid value \(at line 2"),
         ('"hungarian", ', '"a b", ', r"line 6: sites.require must be a letter, then letters"),
+        ("[columns.cp]", '[columns."ca=(missing)"]', r"must have another name.*got 'ca=\(missing\)'"),
+        ('name = "heart"', f"name = {'[' * 5000}{']' * 5000}", "must be TOML; got lists within lists"),
         ('column = "disease"', 'column = "age"', r"target.column must be no feature"),
     ],
 )
