@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -107,8 +108,12 @@ def _of(plan: AnalysisPlan, roster: Roster, here: list[int]) -> Roster:
 def _to(transport: Any, here: list[int]) -> Any:
     """Return a transport to some sites, by their places in a roster of them."""
 
-    def ask(t: int, requests: dict[int, Any]) -> dict[int, Any]:
-        found = transport(t, {here[k]: message for k, message in requests.items()})
+    def ask(t: int, requests: dict[int, Any], most: Any = None) -> Any:
+        asked = {here[k]: message for k, message in requests.items()}
+        found = transport(t, asked, {here[k]: most[k] for k in requests}) if most else transport(t, asked)
+        if not isinstance(found, Mapping):
+            return found  # refused in words where answers are read
         return {k: found[here[k]] for k in requests if here[k] in found}
 
+    ask.bounded = getattr(transport, "bounded", False)  # type: ignore[attr-defined]
     return ask

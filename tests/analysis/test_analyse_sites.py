@@ -344,3 +344,9 @@ def test_separated_responses_are_named_without_rows(rng):
     table["y"] = np.where(table["ward"] == "c", 1, table["y"])
     with pytest.raises(ValueError, match=r"responses are separated, or rows too unequal.*for ever along ward=c"):
         federated(planned("logistic"), table)
+
+
+def test_a_transport_that_answers_no_mapping_is_refused_in_words():
+    plan = plan_analysis({"x": [1.0, 2.0], "y": [0.5, 1.5], "who": ["a", "b"]}, "y", "who")
+    with pytest.raises((TypeError, ValueError, ConnectionError), match="must"):
+        analyse_sites(plan, plan.roster({"a": 20, "b": 20}), lambda t, requests: 1.5)

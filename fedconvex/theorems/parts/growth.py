@@ -16,6 +16,7 @@ from fedconvex.theory.bound import Hypothesis
 
 SETTLED = 1e-9  # of the leading mode: what may be left of the others
 RIGHT = 1e-6  # what is allowed for that in a ratio
+_TINY = 1e-150  # norms whose squares are subnormal have no digits
 
 
 def died_out(rest: np.ndarray, lead: float, rounds: int, share: float = 1.0) -> Hypothesis:
@@ -62,8 +63,10 @@ def growths(errors: np.ndarray, rounds: Sequence[int], off: float) -> Found:
     >>> found = growths(np.array([4.0, 2.0, 0.0, 0.0]), [1, 2, 3], 1e-3)
     >>> found.values, bool(found.rounding[0] > 1e-3 / 4.0)  # nothing grows from nothing
     (array([0.5, 0. , nan]), True)
+    >>> float(growths(np.array([1e-159, 1e-159]), [1], 0.0).rounding[0])  # such norms have no digits
+    inf
     """
-    at = np.array(rounds)
+    at, off = np.array(rounds), max(off, _TINY)
     before, after = errors[at - 1], errors[at]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         value = np.where(before > 0.0, after / before, np.nan)
