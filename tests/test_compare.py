@@ -12,7 +12,7 @@ import pytest
 from scipy.optimize import minimize
 
 import fedconvex
-from fedconvex import Federation, Logistic
+from fedconvex import Federation, Logistic, Softmax
 from fedconvex.comparison import comparing, decision, kinds
 from fedconvex.comparison.compared_rows import rows_of
 from fedconvex.comparison.cross_validation import L2S
@@ -478,6 +478,21 @@ def test_costs_are_counted():
     assert cost.megabytes == pytest.approx(7 * 2 * 2 * 3 * 8 / 1e6)  # rounds, both ways, clients, parameters, bytes
     assert cost.trace[0].tolist() == list(range(8))
     assert ">7" in found.table()
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_newton_reaches_the_pooled_optimum_in_a_few_rounds(classes):
+    rng = np.random.default_rng(4)
+    X, who = rng.normal(size=(120, 3)), np.repeat(np.arange(3), 40)
+    y = (X @ rng.normal(size=(3, classes)) + rng.gumbel(size=(120, classes))).argmax(axis=1)
+    fed = Federation.from_arrays(X, y if classes > 2 else 2.0 * y - 1.0, who)
+    how = {"loss": Softmax(3) if classes > 2 else None, "gap": 1e-10, "folds": 2, "progress": False, "splits": 1}
+    found = fedconvex.compare(fed, methods=["pooled", "newton"], **how)
+    cost, parameters = found["newton"].cost, 4 * (classes if classes > 2 else 1)
+    assert cost.reached and cost.rounds <= 8
+    sent = parameters + (parameters + 1) * (parameters + 2) / 2  # down and up, of each client
+    assert cost.megabytes == pytest.approx(cost.rounds * sent * 3 * 8 / 1e6)
+    np.testing.assert_allclose(found["newton"].scores, found["pooled"].scores, atol=1e-3)
 
 
 def test_methods_whose_local_steps_drift_choose_their_own_l2():

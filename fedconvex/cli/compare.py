@@ -61,7 +61,7 @@ def add_parser(commands: Any) -> None:
     )
     add_columns(compare)
     add = compare.add_argument_group("comparison").add_argument
-    add("--methods", metavar="M", help=f"some of {METHODS}, with commas; default all but boosting")
+    add("--methods", metavar="M", help=f"some of {METHODS}, with commas; default all but newton and boosting")
     add("--loss", type=choice("--loss", models.LOSSES), metavar="LOSS", help=", ".join(models.LOSSES))
     add("--test-size", metavar="S", type=number("--test-size", low=0.0, strict=True), default=0.25,
         help="share of every client's rows that is held out; default 0.25")  # fmt: skip

@@ -60,7 +60,7 @@ def compare(
     target, client, domain : str, optional
         Columns of a frame or file. AFL is fair to domains, or to clients where there are none.
     methods : sequence of str, optional
-        Names of `METHODS`; default all but boosting. Every client alone is always there.
+        Names of `METHODS`; default all but newton and boosting. Every client alone is always there.
     loss : loss, optional
         Default by the target: Logistic, Softmax or Squared.
     test_size : float

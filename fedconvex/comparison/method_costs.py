@@ -11,7 +11,17 @@ import numpy as np
 
 from fedconvex.constants import default_steps
 from fedconvex.driver import DivergenceWarning, Result, Status, iterate, run
-from fedconvex.methods import MOCHA, SCAFFOLD, FedAvg, FedProx, FedSGD, JointMOCHA, NodeWork, OptimisticAFL
+from fedconvex.methods import (
+    MOCHA,
+    SCAFFOLD,
+    FedAvg,
+    FederatedNewton,
+    FedProx,
+    FedSGD,
+    JointMOCHA,
+    NodeWork,
+    OptimisticAFL,
+)
 from fedconvex.methods.parts.automatic_steps import saddle_steps
 from fedconvex.problems import Problem
 from fedconvex.problems.protocol import has_one_model
@@ -69,6 +79,10 @@ def _fedsgd(problem: Problem, local_steps: int) -> Plan:
     return Plan(FedSGD(step_size="auto"), "one full gradient per round, step size 1/L of the objective")
 
 
+def _newton(problem: Problem, local_steps: int) -> Plan:
+    return Plan(FederatedNewton(), "one Hessian of each client per round, damped by backtracking")
+
+
 def _fedavg(problem: Problem, local_steps: int) -> Plan:
     words = f"{local_steps} full local steps, step size 1/L of the roughest client"
     return Plan(FedAvg(step_size="auto", local_steps=local_steps), words, local_steps > 1)
@@ -103,6 +117,7 @@ RUNS: dict[str, tuple[str, Callable[[Any, int], Plan]]] = {  # name: (kind whose
     "fedprox": ("pooled", _fedprox),
     "scaffold": ("pooled", _scaffold),
     "fedsgd": ("pooled", _fedsgd),
+    "newton": ("pooled", _newton),
     "afl": ("afl", _afl),
     "mocha": ("mocha", _mocha),
     "mean-regularised": ("mean-regularised", _mean),

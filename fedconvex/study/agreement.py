@@ -14,6 +14,7 @@ from typing import Any
 
 from fedconvex._check import bad, flag, real
 from fedconvex.study.schema import Key, Section, Tables, count, number, one_of, pair, text, texts
+from fedconvex.tables.spelling import all_differ
 
 NUMBER, CATEGORY = "number", "category"
 REFUSE, LEAVE_OUT, INDICATOR, OTHER = "refuse", "leave out", "indicator", "other"
@@ -70,6 +71,23 @@ def _share(who: str, x: Any) -> float:
     return real(who, x, low=0.0, high=0.5)
 
 
+def _level(who: str, x: Any) -> float:
+    level = real(who, x, low=0.5, high=1.0)
+    if level == 1.0:
+        raise bad(who, "be below 1", level)
+    return level
+
+
+def _values(who: str, x: Any) -> tuple[str, ...]:
+    """Return names that are different however they are spelt, and none that the study makes itself."""
+    names = texts(who, x)
+    if not all_differ(names):
+        raise bad(who, "hold different names: 1 and 1.0 are one", ", ".join(map(repr, names))[:150])
+    if made := [name for name in names if name in (MISSING_LEVEL, OTHER_LEVEL)]:
+        raise bad(who, "not hold a name that the study makes itself", repr(made[0]), 'missing = "indicator", or codes')
+    return names
+
+
 def _inline(keys: Section) -> Any:
     """Return the rule of an inline table; its keys are checked where the study is read, with their lines."""
     return lambda who, x: x
@@ -79,7 +97,7 @@ ANALYSE: Section = {
     "family": Key(one_of(*FAMILIES), needed=True),
     "strata": Key(one_of("site"), None),
     "robust": Key(one_of("HC0", "HC1", "HC2", "HC3", "client"), None),
-    "level": Key(number(0.5, strict=True), 0.95),
+    "level": Key(_level, 0.95),
     "intervals": Key(one_of("wald", "profile"), "wald"),
 }
 SOLVE: Section = {
@@ -110,7 +128,7 @@ ASK: Section = {
 }
 TARGET: Section = {
     "column": Key(text, needed=True),
-    "values": Key(texts, None),
+    "values": Key(_values, None),
     "range": Key(pair, None),
     "missing": Key(one_of(REFUSE, LEAVE_OUT), REFUSE),
 }
@@ -127,7 +145,7 @@ OF_KIND: dict[str, Section] = {
     },
     CATEGORY: {
         **COLUMN,
-        "values": Key(texts, needed=True),
+        "values": Key(_values, needed=True),
         "reference": Key(text, None),
         "unknown": Key(one_of(REFUSE, OTHER), REFUSE),
         "codes": Key(texts, ()),

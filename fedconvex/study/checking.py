@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -120,9 +121,10 @@ def _limits(question: Question, rows: Prepared, site: SiteSettings, taken: int, 
     try:
         federation = question.rows(rows.columns, site.name, site.guards)
     except ValueError as error:
-        yield Finding(
-            question.name, str(error), "change the limit in [limits], if those responsible for the rows agree"
-        )
+        said = re.sub(r": the site may allow it: .*", "", str(error))
+        option = re.search(r"Guards\((\w+)=", str(error))
+        where = f"[limits] {option[1]}" if option else "[limits]"
+        yield Finding(question.name, said, f"change {where}, if those responsible for the rows agree")
         return
     held = federation.n * (federation.d + 1)
     allowed, needed = site.told.allowed(held), taken + before

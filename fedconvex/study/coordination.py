@@ -57,6 +57,7 @@ class Coordinator:
         self.state.mkdir(exist_ok=True, mode=0o700)
         self.digest = np.frombuffer(bytes.fromhex(study.digest), dtype=np.uint8)
         self.run, self.sizes = self._begun()
+        self.read: dict[str, int] = {}  # rows of the tables, some of which may be left out
         self.patience = max(math.ceil(study.deadline / _TURN), 1)
         self.facts: dict[str, Any] = {"study": study.name, "digest": study.digest, "run": self.run}
 
@@ -115,6 +116,7 @@ class Coordinator:
             found = self.asking(HELLO)(-1, {k: {RUN: run} for k, name in enumerate(names) if name in missing})
             for k, answer in found.items():
                 there[names[k]] = self._rows(names[k], answer)
+                self.read[names[k]] = self._rows(names[k], answer, "study/read")
                 self.say(f"{names[k]} has joined with {there[names[k]]:,} rows")
             if time.monotonic() > end and len(there) < len(names):
                 raise Stopped(f"{', '.join(n for n in names if n not in there)} did not join")
@@ -126,9 +128,9 @@ class Coordinator:
         write_together({self.state / "run.json": json.dumps(kept).encode()})
         self.status("all sites have joined", rows=self.sizes, missing=[])
 
-    def _rows(self, name: str, answer: Mapping[str, np.ndarray]) -> int:
+    def _rows(self, name: str, answer: Mapping[str, np.ndarray], what: str = "study/rows") -> int:
         """Return how many rows a site has told."""
-        rows = answer.get("study/rows", np.empty(0))
+        rows = answer.get(what, np.empty(0))
         if rows.shape != () or rows.dtype != np.int64 or not 0 < int(rows) < 1 << 40:
             header = answer.get("header", np.empty(0))
             refusal = header.shape == (6,) and int(header[1]) == REFUSE and "why" in answer
@@ -144,7 +146,7 @@ class Coordinator:
             results |= found
         head = [f"study {self.study.name}, digest {self.study.digest}", "took part:"]
         results["study.txt"] = "\n".join(
-            [*head, *(f"  {name}: {n:,} rows" for name, n in self.sizes.items()), ""]
+            [*head, *(f"  {name}: {n:,} of {self.read[name]:,} rows" for name, n in self.sizes.items()), ""]
         ).encode()
         return results
 

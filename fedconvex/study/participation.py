@@ -67,6 +67,7 @@ class Participant:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.log = AuditLog(settings.state / "audit.jsonl")
         self.rows, self.questions = found.rows.n, found.questions
+        self.read = found.rows.rows  # of the table
         self.credentials: Any = None  # whose `peer` is the coordinator's certificate
         self.sites = [
             Site(
@@ -144,7 +145,7 @@ class Participant:
             self._begin(self.runs, run, len(self.runs))
             self.log.write("joined", run=run, rows=self.rows, **self._peer())
             self.say(f"joined with {self.rows:,} rows")
-        return {"study/rows": np.array(self.rows)}
+        return {"study/rows": np.array(self.rows), "study/read": np.array(self.read)}
 
     def _begin(self, begun: list[str], name: str, before: int) -> None:
         """Count a run, or a session of a step, if the site allows one more."""

@@ -12,6 +12,7 @@ from fedconvex._check import among, bad, nearest, real, whole, wrong_type
 from fedconvex._files import existing
 
 _LARGEST = 1 << 20  # bytes of a file
+_MOST = 1000  # texts of a list
 _HEAD = re.compile(r"^\s*\[\s*([^\]]+?)\s*\]")
 
 
@@ -39,6 +40,8 @@ def texts(who: str, x: Any) -> tuple[str, ...]:
     """Return different texts, at least one."""
     if not isinstance(x, list) or not x:
         raise wrong_type(who, "be a list of texts", f"{x!r}", '["a", "b"]')
+    if len(x) > _MOST:
+        raise bad(who, f"hold at most {_MOST:,} texts", f"{len(x):,}", "merge some, or leave the column out")
     found = tuple(text(who, value) for value in x)
     if len(set(found)) < len(found):
         raise bad(who, "hold different texts", f"{next(v for v in found if found.count(v) > 1)!r} twice")
@@ -95,7 +98,7 @@ class Tables:
             raise bad(self.name, f"have at most {_LARGEST:,} bytes", f"{file.stat().st_size:,}")
         self.content = file.read_bytes()
         try:
-            self.source = self.content.decode("utf-8")
+            self.source = self.content.decode("utf-8-sig")  # some editors begin a file with a mark
             self.tables = tomllib.loads(self.source)
         except UnicodeDecodeError as error:
             raise bad(self.name, "be text in UTF-8", f"byte {error.start}", "save it as UTF-8") from None

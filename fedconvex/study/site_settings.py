@@ -13,6 +13,11 @@ from fedconvex.remote import Limits
 from fedconvex.study.agreement import QUESTIONS, site_name
 from fedconvex.study.schema import Key, Section, Tables, count, number, text, texts
 
+
+def _sep(who: str, x: Any) -> str:
+    return "\t" if x == "\t" else text(who, x)
+
+
 SITE: Section = {
     "name": Key(site_name, needed=True),
     "table": Key(text, needed=True),
@@ -22,7 +27,7 @@ SITE: Section = {
     "state": Key(text, "state"),
     "results": Key(text, "results"),
 }
-READING: Section = {name: Key(text, None) for name in ("sep", "decimal", "encoding")}
+READING: Section = {"sep": Key(_sep, None), "decimal": Key(text, None), "encoding": Key(text, None)}
 LIMITS: Section = {
     "rows": Key(count(1), 10),
     "events": Key(count(), 5),

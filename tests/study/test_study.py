@@ -123,7 +123,7 @@ class Counting:
 
     def answer(self, asked):
         found = self.site.answer(asked)
-        self.left += sum(a.size for name, a in found.items() if name not in ("header", "study/rows"))
+        self.left += sum(a.size for name, a in found.items() if name not in ("header", "study/rows", "study/read"))
         return found
 
 
@@ -329,6 +329,10 @@ def test_a_check_finds_what_is_wrong(tmp_path, site, change, check, found):
         ("[columns.cp]", '[columns."ca=(missing)"]', r"must have another name.*got 'ca=\(missing\)'"),
         ('name = "heart"', f"name = {'[' * 5000}{']' * 5000}", "must be TOML; got lists within lists"),
         ('column = "disease"', 'column = "age"', r"target.column must be no feature"),
+        ('"3", "4"]', '"3", "3.0", "4"]', r"columns.cp.values must hold different names: 1 and 1.0 are one"),
+        ('"3", "4"]', '"(missing)", "4"]', r"values must not hold a name that the study makes itself"),
+        ('strata = "site"', "level = 1.5", r"ask.analyse.level must be a number in \[0.5, 1\]; got 1.5"),
+        ('["no", "yes"]', f"[{', '.join(map(repr, map(str, range(1001))))}]", r"hold at most 1,000 texts; got 1,001"),
     ],
 )
 def test_a_file_that_is_wrong_names_line_key_and_cure(tmp_path, old, new, said):
@@ -336,6 +340,17 @@ def test_a_file_that_is_wrong_names_line_key_and_cure(tmp_path, old, new, said):
     (tmp_path / "study.toml").write_text(STUDY.replace("SUMS", "true").replace(old, new, 1))
     with pytest.raises((ValueError, TypeError), match=said):
         read_study(tmp_path / "study.toml")
+
+
+def test_a_file_may_begin_with_a_mark_and_a_table_have_tabs(tmp_path):
+    study = written(tmp_path)
+    path = tmp_path / "study.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_study(path).columns == study.columns
+    table, site = tmp_path / "va.csv", tmp_path / "va.toml"
+    table.write_text(table.read_text().replace(",", "\t"))
+    site.write_text(site.read_text() + '[reading]\nsep = "\\t"\n')
+    assert check_site(read_study(path), read_site(site)).is_sound
 
 
 def test_limits_of_a_site_are_its_own(tmp_path):
