@@ -87,6 +87,8 @@ def _differences(found: Analysis) -> tuple[Differences | None, str]:
         return None, "The responses are separated: no client is analysed alone."
     if found.exact:
         return None, "Residuals are zero: no client differs from another."
+    if getattr(getattr(found.rows, "ask", None), "hidden", False):
+        return None, "Sums are secure: what a client's own estimate is, nobody is told."
     try:
         return found.differences, ""
     except ValueError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from threading import Thread
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from fedconvex.analysis import Guards, analyse, analyse_sites, negative_binomial, plan_analysis
 from fedconvex.remote import Exchange, Limits, Plain, Site, in_process, serve
-from fedconvex.secure import SecureSums
+from fedconvex.secure import PlainSums, SecureSums
 
 pytestmark = pytest.mark.anywhere
 BOOK = {
@@ -350,3 +351,27 @@ def test_a_transport_that_answers_no_mapping_is_refused_in_words():
     plan = plan_analysis({"x": [1.0, 2.0], "y": [0.5, 1.5], "who": ["a", "b"]}, "y", "who")
     with pytest.raises((TypeError, ValueError, ConnectionError), match="must"):
         analyse_sites(plan, plan.roster({"a": 20, "b": 20}), lambda t, requests: 1.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sums", [PlainSums(), SecureSums(bits=40)])
+def test_an_analysis_over_sites_has_a_page(tmp_path, sums):
+    """Its forest plots are those of pooled rows; under masks it says why there are none."""
+    rng, tables, pooled = np.random.default_rng(3), {}, {"x": [], "y": [], "site": []}
+    for name, n in (("north", 60), ("east", 50), ("south", 70)):
+        x = rng.normal(size=n)
+        tables[name] = {"x": x, "y": x + rng.normal(size=n)}
+        pooled["x"] += x.tolist()
+        pooled["y"] += tables[name]["y"].tolist()
+        pooled["site"] += [name] * n
+    plan = plan_analysis(
+        {"x": [-1.0, 1.0], "y": [0.5, 1.5], "site": ["a", "b"]}, "y", "site", sums=sums, family="gaussian"
+    )
+    sites = [Site(plan.method, plan.make, plan.rows(t, name)) for name, t in tables.items()]
+    found = analyse_sites(plan, plan.roster({n: len(t["x"]) for n, t in tables.items()}), in_process(sites))
+    page = found.report(tmp_path / "sites").read_text()
+    wanted = analyse(pooled, "y", "site", family="gaussian").report(tmp_path / "pooled").read_text()
+    shown = re.findall(r"<td[^>]*>([^<]*)</td>", wanted[: wanted.index("<svg")])
+    cells = [cell for cell in shown if "standard errors" not in cell]  # searches take other ways
+    assert len(cells) > 20 and [cell for cell in cells if cell not in page] == []
+    assert ("Sums are secure" in page) == isinstance(sums, SecureSums) != ("<svg" in page)
