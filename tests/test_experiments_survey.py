@@ -35,6 +35,7 @@ def test_claims_of_bound_terms_can_fail():
 
 
 @pytest.mark.slow
+@pytest.mark.compiled
 def test_averages_are_those_of_the_trace():
     """A is the mean over rounds of the shadow values that a run records, less F*."""
     problem = bound_terms.clients(bound_terms.APART, 5)
@@ -106,6 +107,7 @@ def test_claims_of_toy_sampled_can_fail():
 
 
 @pytest.mark.slow
+@pytest.mark.compiled
 def test_the_toy_on_the_line():
     problem = toy_sampled.line(4)
     h, value = toy_sampled.exact(problem)

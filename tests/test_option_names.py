@@ -15,7 +15,7 @@ from fedconvex.cli.wording import _RUN, spoken
 from fedconvex.registry import class_named, methods
 
 pytestmark = pytest.mark.anywhere
-OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+OPTION = re.compile(r"(?<!var\()(?<![\w-])--[a-z][a-z0-9-]*")
 ROOT = Path(fedconvex.__file__).parent
 
 

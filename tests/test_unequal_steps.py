@@ -161,6 +161,7 @@ def test_claims_can_fail():
 
 
 @pytest.mark.slow
+@pytest.mark.compiled
 def test_the_experiment():
     findings = unequal_steps.EXPERIMENT.run(quick=True, seed=3)
     assert [c.holds for c in findings.claims] == [True] * 6 + [None]

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from fedconvex import _lazy
 
 if TYPE_CHECKING:
-    from fedconvex.study.agreement import Study, read_study
+    from fedconvex.study.agreement import read_study
     from fedconvex.study.checking import check_site
-    from fedconvex.study.site_settings import SiteSettings, read_site
+    from fedconvex.study.site_settings import read_site
 
-__all__ = ["SiteSettings", "Study", "check_site", "read_site", "read_study"]
+__all__ = ["check_site", "read_site", "read_study"]
 
 __getattr__, __dir__ = _lazy.attach(__name__, __file__)

@@ -87,6 +87,7 @@ def clustered_rank(slope: float, clients: int, size: int) -> Bound:
 def _read(s: Setting) -> Reading:
     is_method(NAME, s.method, FederatedNewton)
     stationary(NAME, s.problem)
+    require(NAME, Hypothesis("a loss with a curvature", f"{s.problem.loss!r}", traits(s.problem.loss).curved))
     w = last_state(s)
     slope = float(np.linalg.norm(s.problem.gradient(w)))
     if not math.isfinite(slope):

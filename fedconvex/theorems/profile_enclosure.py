@@ -127,12 +127,13 @@ def _derivatives(problem: Any, w: np.ndarray) -> tuple[float, np.ndarray, np.nda
 def _beside(s: Setting) -> Beside:
     """Return the point one step from w_T towards the end, with its multiplier."""
     is_method(NAME, s.method, FederatedNewton)
-    problem, w = s.problem, last_state(s)
+    problem = s.problem
     stationary(NAME, problem)
     c = traits(problem.loss).self_concordance
     flat = Hypothesis("one score of a row", f"models of shape {problem.model_shape}", len(problem.model_shape) == 1)
     concordant = Hypothesis("|l'''| <= c l''", f"c = {c:g}, {problem.loss!r}", math.isfinite(c))
     require(NAME, flat, concordant)
+    w = last_state(s)
     theta, level = 0.0, _level(s)
     for moved in (False, True):
         F, g, H = _derivatives(problem, w)

@@ -161,6 +161,7 @@ def test_honest_analyses_pass_the_audit(name, rng):
     assert there.profile.loose == 0
 
 
+@pytest.mark.slow_unless(name="classes")
 @pytest.mark.parametrize("name", ["cox", "classes"])
 def test_no_question_is_answered_from_few_rows(name, rng):
     """A model far out, whose scores single out a row, and a metric of one row's leverage; the option allows it."""

@@ -55,6 +55,7 @@ def test_files_that_do_not_fit(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.compiled
 def test_a_small_run(monkeypatch):
     rng = np.random.default_rng(2)
     X, y = rng.normal(size=(160, 4)), np.tile(np.arange(6.0), 27)[:160]

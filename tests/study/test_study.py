@@ -159,6 +159,7 @@ def compared(tmp_path, results, within):
         assert (tmp_path / f"results_{site}" / "analysis.txt").read_bytes() == results["analysis.txt"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [("mild", "bad", "awful"), ("awful", "mild", "bad")])
 def test_several_classes_are_against_the_first(tmp_path, values):
     """Whatever the order of the alphabet: names of coefficients, and what they say."""
