@@ -165,10 +165,6 @@ class Coordinator:
                 "estimates and standard errors are not those of complete rows, and may be biased by what is missing."
             )
         self.say(text)
-        try:
-            self.say(f"{found.report(self.out / 'analysis')} was written")
-        except ImportError as error:
-            self.say(f"no page: {error}")
         return {"analysis.txt": (text + "\n").encode(), "analysis.json": json.dumps(found.to_dict(), indent=1).encode()}
 
     def _solve(self, step: int, question: Question) -> dict[str, bytes]:

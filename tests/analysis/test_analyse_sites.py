@@ -245,6 +245,7 @@ def test_a_server_cannot_point_at_a_row(own, rng):
     assert np.log2(reach) * 4.0 == pytest.approx(round(np.log2(reach) * 4.0), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_honest_analyses_pass_the_audit(rng):
     """With the limits of a site as they are by default, but for the count."""
     refused = 0

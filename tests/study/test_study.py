@@ -407,6 +407,7 @@ def test_nothing_but_the_study_is_answered(tmp_path):
     assert not list(tmp_path.rglob("evil*"))
 
 
+@pytest.mark.slow
 def test_a_log_accounts_for_every_number_that_left(ended):
     for one in ended[1]:
         lines = list(read_log(one.site.log.path))
@@ -443,6 +444,7 @@ def test_a_site_that_refuses_or_changes_stops_the_study_by_name(tmp_path):
         Coordinator(other, tmp_path / "out", None)
 
 
+@pytest.mark.slow
 def test_a_site_that_is_lost_stops_the_study_by_name(tmp_path):
     study = written(tmp_path)
     sites = members(tmp_path, study)
