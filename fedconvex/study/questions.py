@@ -142,6 +142,11 @@ def _analyse(study: Study, settings: dict[str, Any]) -> Question:
         Leaving("a trial model", "value, gradient and Hessian of the likelihood", t + p + 2, "every round"),
         Leaving("at the end", "what rounding may have done, the expected information", t + p + 4, "once"),
     ]
+    if settings["robust"] is not None:
+        leaving.append(Leaving("at the end", "sums of squares of scores", 4 * t + 3, "once"))
+    if settings["intervals"] == "profile":
+        ends = 2 * p * (t + p + 2)
+        leaving.append(Leaving("models beside the estimate", "as at a trial model, for each end", ends, "every round"))
     return Question("analyse", plan.method, plan.make, plan.rows, p, p, leaving, plan)
 
 

@@ -354,6 +354,14 @@ def test_a_file_may_begin_with_a_mark_and_a_table_have_tabs(tmp_path):
     assert check_site(read_study(path), read_site(site)).is_sound
 
 
+def test_a_check_counts_what_robust_errors_and_profiles_ask(tmp_path):
+    asked = 'strata = "site", robust = "HC0", intervals = "profile"'
+    plain, more = written(tmp_path), STUDY.replace('strata = "site"', asked)
+    before, after = questions(plain)[0], questions(written(tmp_path, study=more))[0]
+    added = after.leaving[len(before.leaving) :]
+    assert [one.numbers for one in added] == [4 * 28 + 3, 2 * 7 * 37] and after.usual > before.usual  # p = 7
+
+
 def test_limits_of_a_site_are_its_own(tmp_path):
     study = written(tmp_path, sums="false", limits='ask = ["solve"]\nshare = 0.1\nparameters = 0.5\n')
     wrong = [f for f in check_site(study, read_site(tmp_path / "va.toml")).findings if f.stops]
