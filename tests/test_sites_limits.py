@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from campaigns.sites import SHARED, shared
 from test_contract import EVERY, kinds
 
-from fedconvex import FedAvg, Federation, FedSGD, Logistic, Problem, Squared, methods, run
+from fedconvex import FedAvg, FederatedNewton, Federation, FedSGD, Logistic, Problem, Squared, methods, run
 from fedconvex.methods import AFL, SCAFFOLD, IRMv1
 from fedconvex.problems import InvariantProblem, MeanRegularised, MultiTaskProblem
 from fedconvex.remote import Limits, Roster, Site, in_process
@@ -243,6 +243,38 @@ def test_each_domain_is_audited_where_they_are_weighed(how):
     assert asked(server, 0, one, np.array([[0.0, 1.0]])) is not None, server.refusals
     assert asked(server, 1, other, np.array([[0.0, 1.0]])) is None
     assert "by a single row" in server.refusals[0]
+
+
+def test_a_hessian_of_one_patient_is_refused():
+    """Far out the score of one row only is not certain: its Hessian, less l2, is that row times its transpose."""
+    fed, method, l2 = patients(), FederatedNewton(), 0.01
+    make = lambda f: Problem(f, Logistic(), l2=l2)  # noqa: E731
+    a, i = PAIR[0], 17
+    w = 1e6 * (a - (fed.X[i] @ a) * np.eye(3)[2])
+    more = {"acknowledged": np.full(2, -1), "message/w": w[None], "trajectories": np.zeros(1, np.int64)}
+    server = Server(Site(method, make, fed, limits=Limits(rows=0.0)), method, fed, make)
+    upper, H = np.triu_indices(3), np.zeros((3, 3))
+    H[upper] = server.asks(ASK, 0, **more)["reply/hessian"][0, 0]
+    H -= l2 * np.eye(3)
+    np.testing.assert_allclose(H[:, 2] / H[2, 2], fed.X[i], rtol=1e-9)  # without an audit: the patient
+    server = Server(Site(method, make, fed, limits=Limits()), method, fed, make)
+    assert server.asks(ASK, 0, **more) is None and "fewer than five rows" in server.refusals[0]
+    assert server.asks(ASK, 0, **{**more, "message/w": np.zeros((1, 3))}) is not None
+
+
+def test_hessians_that_differ_by_one_row_are_refused_though_slopes_of_many_do():
+    """Curvatures are the same at z and -z: of two models that mirror each other all slopes change, and one curvature."""
+    X = np.zeros((60, 3))
+    X[:, 2], X[:30, 0], X[30, 1] = 1.0, np.where(np.arange(30) % 2, 1.0, -1.0), 1.0  # row 30 alone has column 1
+    problem = Problem(Federation.from_clients([(X, np.where(np.arange(60) % 3, 1.0, -1.0))]), Logistic())
+    one, other = np.array([[1e3, 0.0, 0.5]]), np.array([[-1e3, 2.0, -0.5]])
+    difference = problem.hessian(other[0]) - problem.hessian(one[0])
+    assert np.linalg.matrix_rank(difference, tol=1e-9) == 1 and difference[0, 0] == 0.0
+    for hessians in (False, True):
+        audit = Audit(2.0, hessians)
+        assert audit.few(problem, one, False) == ""
+        audit.keep()
+        assert ("single row" in audit.few(problem, other, False)) is hessians
 
 
 def one_row_alone(sparse):

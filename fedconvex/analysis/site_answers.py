@@ -265,10 +265,11 @@ def _models(problem: Any, asked: Arrays) -> np.ndarray | None:
     return np.column_stack([B.reshape(m, -1), -B @ asked["shift"][0], np.full(m, asked["own"][0])])
 
 
-def _slopes(problem: Any, model: np.ndarray) -> np.ndarray:
-    """Return the slopes (n, C) of the site's rows at such a model."""
+def _slopes(problem: Any, model: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return slopes (n, C) of the site's rows at such a model, and curvatures but for times."""
     at = problem.blocks * problem.federation.d
-    return np.asarray(problem.slopes_of(model[:at].reshape(problem.blocks, -1), model[at:-1], bool(model[-1])))
+    found: tuple[np.ndarray, ...] = problem.slopes_of(model[:at].reshape(problem.blocks, -1), model[at:-1], bool(model[-1]))
+    return found
 
 
 def _measured(problem: Any, asked: Arrays) -> int:

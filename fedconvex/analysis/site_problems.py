@@ -117,10 +117,10 @@ class SiteRows(_Guarded, LikelihoodProblem):
             self.refuse_few(weights)
         return rows.meat(b, A)
 
-    def slopes_of(self, B: np.ndarray, constants: np.ndarray, own: bool) -> np.ndarray:
-        """Return the slopes (n, 1) of the site's rows at a model of one block (1, p)."""
-        rows = self.likelihood(self.own_rows(self.number)[0], own, constants[0])
-        return rows.at(0, B[0]).slopes[:, None]
+    def slopes_of(self, B: np.ndarray, constants: np.ndarray, own: bool) -> tuple[np.ndarray, ...]:
+        """Return slopes and curvatures (n, 1) of the site's rows at a model of one block (1, p)."""
+        at = self.likelihood(self.own_rows(self.number)[0], own, constants[0]).at(0, B[0])
+        return at.slopes[:, None], at.curvatures[:, None]
 
 
 class _Placed(_Guarded, ClientWeights):
@@ -167,12 +167,12 @@ class SiteTimes(_Placed):
         """Whether the events that are expected at b are expected of too few rows."""
         return self.few(rows.survival.passes(b)[0].expected)
 
-    def slopes_of(self, B: np.ndarray, constants: np.ndarray, own: bool) -> np.ndarray:
+    def slopes_of(self, B: np.ndarray, constants: np.ndarray, own: bool) -> tuple[np.ndarray, ...]:
         """Return expected less observed events of the rows (n, 1): the gradient is their sum with x."""
         if not hasattr(self, "_all"):
             self._all = SurvivalProblem(self.likelihood(self.federation.X, False).federation, self.family.ties)
         found, risk = self._all.sweep(0, B[0], second=False), self._all.risk
-        return (found.expected - risk.event)[:, None]
+        return ((found.expected - risk.event)[:, None],)
 
 
 class SiteClasses(_Placed):
@@ -194,12 +194,13 @@ class SiteClasses(_Placed):
         m = rows.probabilities(b)
         return any(self.few(rows.s * m_c * (1.0 - m_c)) for m_c in m.T)
 
-    def slopes_of(self, B: np.ndarray, constants: np.ndarray, own: bool) -> np.ndarray:
-        """Return probabilities less hits (n, C - 1) at a model of C - 1 blocks (C - 1, p)."""
+    def slopes_of(self, B: np.ndarray, constants: np.ndarray, own: bool) -> tuple[np.ndarray, ...]:
+        """Return probabilities less hits, and m (1 - m), (n, C - 1) each, at a model of C - 1 blocks (C - 1, p)."""
         X = np.column_stack([self.federation.X, np.ones(self.federation.X.shape[0])])
         rows = self.likelihood(X, own)
         at = np.column_stack([B, constants]).ravel()
-        return (rows.probabilities(at) - rows.hit)[:, 1:]
+        m = rows.probabilities(at)
+        return (m - rows.hit)[:, 1:], (m * (1.0 - m))[:, 1:]
 
 
 PROBLEMS: dict[str, Any] = {"cox": SiteTimes, "multinomial": SiteClasses}  # else SiteRows

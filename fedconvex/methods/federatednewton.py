@@ -84,6 +84,7 @@ class FederatedNewton(CheckedFields):
     aims = ("one model",)
     learns = (ONE_MODEL, COEFFICIENTS)
     lost = REFUSE  # a sum over some clients is another objective
+    tells_hessians = True  # sites look at what rows weigh in them, too
 
     sums: pooled_sums.Sums = PlainSums()
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import real, whole
-from fedconvex.kernels.row_losses import row_slopes
+from fedconvex.kernels.row_losses import row_curvatures, row_slopes
 from fedconvex.remote.kinds import kind_of
 from fedconvex.remote.messages import Refused
 
@@ -28,9 +28,14 @@ _AGAIN = 8  # how often a round may be asked again with other models: by a serve
 _REMEMBERED = 4096  # questions whose repetition is known
 _SLOPES = 128  # models whose slopes are compared with those of a new one
 _STILL = 1e-13  # slopes that change by less say nothing
+_MADE_OF = 5.0  # rows that make up a Hessian at least, in effective number, or half of a site's
 _SINGLE = (
     "its answer would differ from an earlier one, or from nothing, by a single row: so do honest ones where a row is "
     "far larger than the others, or a loss has kinks; its operator may allow it (Limits(rows=0))"
+)
+_FEW = (
+    "the Hessian there would be made of fewer than five rows, all others being certain of their labels: take l2 larger, "
+    "or start nearer to the solution; its operator may allow it (Limits(rows=0))"
 )
 _OVERFLOW = (
     "the slopes of some rows overflow there, and its answer would be made of the others where these have zeros: take "
@@ -53,8 +58,9 @@ class Limits:
         Requests of later rounds are refused; default any.
     rows : float
         Answers that differ from an earlier one by fewer rows are refused (gradients at a model, also of a task or an
-        environment: in effective number, (sum |delta|)^2 / sum delta^2 of the changes of slopes; in each domain, where
-        a server weighs them); never more than a tenth of the site's rows, or of the domain's.
+        environment: in effective number, (sum |delta|)^2 / sum delta^2 of the changes of slopes, and of curvatures where
+        Hessians are told; in each domain, where a server weighs them); never more than a tenth of the site's rows, or
+        of the domain's. With it goes that a Hessian is made of five rows at least.
         Losses with kinks, and rows far larger than the others, do that in honest rounds too: 0 allows it.
 
     Raises
@@ -96,6 +102,9 @@ def unknowns(federation: Any) -> int:
     """Return how many numbers rows hold: entries, those that are stored of sparse rows, and labels."""
     X = federation.X
     return int(X.nnz if hasattr(X, "nnz") else X.size) + int(federation.n)
+
+
+Views = tuple[np.ndarray, ...]
 
 
 class Ledger:
@@ -243,60 +252,82 @@ class Audit:
     ----------
     rows : float
         As in `Limits`.
+    hessians : bool
+        Whether answers hold Hessians of losses: sums of x x' with the curvatures of rows.
     """
 
-    def __init__(self, rows: float) -> None:
-        self.rows = rows
+    def __init__(self, rows: float, hessians: bool = False) -> None:
+        self.rows, self.hessians = rows, hessians
         self.models: list[np.ndarray] = []  # (size,) the last that were answered, which a checkpoint holds
-        self._slopes: list[np.ndarray] = []  # and the slopes of the rows there
-        self._new: tuple[list[np.ndarray], list[np.ndarray]] = [], []  # of the question that was looked at last
+        self._views: list[Views] = []  # and what rows weigh in answers there
+        self._new: tuple[list[np.ndarray], list[Views]] = [], []  # of the question that was looked at last
 
     def few(self, problem: Any, w: np.ndarray, by_domain: bool) -> str:
         """Return why models (R, size) must not be answered, or nothing."""
         self._new = [], []
         fed = problem.federation
-        parts = [np.arange(fed.n)]
+        parts, kind = [np.arange(fed.n)], kind_of(problem)
         if by_domain and fed.domain is not None:
             parts += [np.flatnonzero(fed.domain == q) for q in np.unique(fed.domain)]
-        if all(min(self.rows, 0.1 * part.size) <= 1.0 for part in parts):
+        own = self.hessians and self.rows > 0.0 and (kind is None or kind.slopes is None)  # others have rules of theirs
+        if all(min(self.rows, 0.1 * part.size) <= 1.0 for part in parts) and not own:
             return ""
-        if len(self._slopes) < len(self.models):
-            self._slopes = _slopes_at(problem, np.array(self.models))
-        new = _slopes_at(problem, w)
-        finite = [np.isfinite(S) for S in new]
+        if len(self._views) < len(self.models):
+            self._views = self._seen(problem, np.array(self.models))
+        new = self._seen(problem, w)
+        finite = [np.isfinite(np.column_stack(views)) for views in new]
         if fed.is_sparse and any(f.any() and not f.all() for f in finite):
             return _OVERFLOW
         told = [r for r, f in enumerate(finite) if f.all()]  # else the answer is NaN
         new = [new[r] for r in told]
-        for i, S in enumerate(new):
-            for before in (*self._slopes, *new[:i], np.zeros_like(S)):
-                delta = np.abs(S - before).sum(axis=1)
-                if any(self._is_few(delta[part]) for part in parts):
-                    return _SINGLE
+        for i, views in enumerate(new):
+            if own and _effective(views[1]) < min(_MADE_OF, 0.5 * fed.n):
+                return _FEW
+            for before in (*self._views, *new[:i], (np.zeros_like(views[0]), *views[1:])):
+                for now, then in zip(views, before, strict=True):
+                    delta = np.abs(now - then).sum(axis=1)
+                    if any(self._is_few(delta[part]) for part in parts):
+                        return _SINGLE
         self._new = [w[r].copy() for r in told], new
         return ""
 
     def _is_few(self, delta: np.ndarray) -> bool:
-        """Whether changes of the slopes of some rows, a site's or a domain's, are those of fewer rows than allowed."""
+        """Whether changes of what some rows weigh, a site's or a domain's, are those of fewer rows than allowed."""
         least = min(self.rows, 0.1 * delta.size)
         return least > 1.0 and bool(delta.max() > _STILL and delta.sum() ** 2 < least * np.square(delta).sum())
 
     def keep(self) -> None:
         """Keep the models that were looked at last, once they are answered."""
-        w, slopes = self._new
-        self.models, self._slopes = [*self.models, *w][-_SLOPES:], [*self._slopes, *slopes][-_SLOPES:]
+        w, views = self._new
+        self.models, self._views = [*self.models, *w][-_SLOPES:], [*self._views, *views][-_SLOPES:]
         self._new = [], []
 
+    def _seen(self, problem: Any, w: np.ndarray) -> list[Views]:
+        """Return what a site's rows weigh at each of R models in gradients, (n, C), and in Hessians where these are told."""
+        fed, out = problem.federation, []
+        kind = kind_of(problem)
+        if kind is not None and kind.slopes is not None:
+            return [kind.slopes(problem, one) for one in w]
+        risk = problem if kind is None else kind.audited(problem, False)
+        for one in w:
+            S = np.ascontiguousarray(fed.X @ one.reshape(-1, fed.d).T)
+            scores = S.copy()
+            row_slopes(risk.row_loss, S, risk.row_labels)
+            out.append((S, _curvatures(risk, scores, S)) if self.hessians else (S,))
+        return out
 
-def _slopes_at(problem: Any, w: np.ndarray) -> list[np.ndarray]:
-    """Return the slopes (n, C) of a site's rows at each of R models."""
-    fed, out = problem.federation, []
-    kind = kind_of(problem)
-    if kind is not None and kind.slopes is not None:
-        return [kind.slopes(problem, one) for one in w]
-    risk = problem if kind is None else kind.audited(problem, False)
-    for one in w:
-        S = np.ascontiguousarray(fed.X @ one.reshape(-1, fed.d).T)
-        row_slopes(risk.row_loss, S, risk.row_labels)
-        out.append(S)
-    return out
+
+def _effective(h: np.ndarray) -> float:
+    """Return how many rows weights (n, C) are those of, (sum h)^2/sum h^2: of the output of the fewest; inf of none."""
+    top = h.max(axis=0)
+    h = h[:, top > 0.0] / top[top > 0.0]  # squares of small ones would be zero
+    return float(np.min(h.sum(axis=0) ** 2 / np.square(h).sum(axis=0), initial=math.inf))
+
+
+def _curvatures(risk: Any, scores: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+    """Return what rows weigh in a Hessian, (n, C): of several outputs those of its diagonal blocks, p (1 - p)."""
+    if scores.shape[1] > 1:
+        return np.abs(slopes) * (1.0 - np.abs(slopes))
+    out, n = np.empty(len(scores)), len(scores)
+    row_curvatures(risk.row_loss, scores.ravel(), risk.row_labels, np.array([0, n]), np.ones(1), out)
+    return out[:, None]

@@ -110,7 +110,7 @@ class Site:
             instance("Site.limits", limits, Limits)
         self._limited = limits is not None
         self.ledger = Ledger(limits or Limits(), unknowns(federation), self.label)
-        self.audit = Audit(self.ledger.limits.rows)
+        self.audit = Audit(self.ledger.limits.rows, getattr(method, "tells_hessians", False))
         self.own_method: Any = method  # with the numbers of the trajectories that are run
         self.file = checkpoint
         if checkpoint is not None and not hasattr(checkpoint, "load"):

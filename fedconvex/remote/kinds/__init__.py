@@ -69,7 +69,8 @@ class Kind(NamedTuple):
         By default such requests hold what ``asked`` says.
     models, slopes : callable, optional
         (problem, asked) -> the models (R, size) whose gradients a measurement tells, or None, and (problem, model) ->
-        the slopes of a site's rows (n, C) there: for the audit of kinds whose questions are not about ``w`` alone.
+        the slopes of a site's rows (n, C) there, and their curvatures where Hessians are told: for the audit of kinds
+        whose questions are not about ``w`` alone.
     """
 
     report: Callable[[Any, int, Arrays], dict[str, np.ndarray]]
@@ -89,7 +90,7 @@ class Kind(NamedTuple):
     refuses: Callable[[Arrays], str] = lambda arrays: ""
     measured: Callable[[Any, Arrays], int] | None = None
     models: Callable[[Any, Arrays], np.ndarray | None] | None = None
-    slopes: Callable[[Any, np.ndarray], np.ndarray] | None = None
+    slopes: Callable[[Any, np.ndarray], tuple[np.ndarray, ...]] | None = None
 
     @property
     def convex(self) -> bool:
