@@ -263,7 +263,7 @@ def test_a_hessian_of_one_patient_is_refused():
 
 
 def test_hessians_that_differ_by_one_row_are_refused_though_slopes_of_many_do():
-    """Curvatures are the same at z and -z: of two models that mirror each other all slopes change, and one curvature."""
+    """Curvatures are equal at z and -z: of two models that mirror each other all slopes change, and one curvature."""
     X = np.zeros((60, 3))
     X[:, 2], X[:30, 0], X[30, 1] = 1.0, np.where(np.arange(30) % 2, 1.0, -1.0), 1.0  # row 30 alone has column 1
     problem = Problem(Federation.from_clients([(X, np.where(np.arange(60) % 3, 1.0, -1.0))]), Logistic())

@@ -268,8 +268,8 @@ def _models(problem: Any, asked: Arrays) -> np.ndarray | None:
 def _slopes(problem: Any, model: np.ndarray) -> tuple[np.ndarray, ...]:
     """Return slopes (n, C) of the site's rows at such a model, and curvatures but for times."""
     at = problem.blocks * problem.federation.d
-    found: tuple[np.ndarray, ...] = problem.slopes_of(model[:at].reshape(problem.blocks, -1), model[at:-1], bool(model[-1]))
-    return found
+    B, constants, own = model[:at].reshape(problem.blocks, -1), model[at:-1], bool(model[-1])
+    return problem.slopes_of(B, constants, own)  # type: ignore[no-any-return]
 
 
 def _measured(problem: Any, asked: Arrays) -> int:

@@ -34,8 +34,8 @@ _SINGLE = (
     "far larger than the others, or a loss has kinks; its operator may allow it (Limits(rows=0))"
 )
 _FEW = (
-    "the Hessian there would be made of fewer than five rows, all others being certain of their labels: take l2 larger, "
-    "or start nearer to the solution; its operator may allow it (Limits(rows=0))"
+    "the Hessian there would be made of fewer than five rows, where all others are certain of their labels: take l2 "
+    "larger, or start nearer to the solution; its operator may allow it (Limits(rows=0))"
 )
 _OVERFLOW = (
     "the slopes of some rows overflow there, and its answer would be made of the others where these have zeros: take "
@@ -58,9 +58,9 @@ class Limits:
         Requests of later rounds are refused; default any.
     rows : float
         Answers that differ from an earlier one by fewer rows are refused (gradients at a model, also of a task or an
-        environment: in effective number, (sum |delta|)^2 / sum delta^2 of the changes of slopes, and of curvatures where
-        Hessians are told; in each domain, where a server weighs them); never more than a tenth of the site's rows, or
-        of the domain's. With it goes that a Hessian is made of five rows at least.
+        environment: in effective number, (sum |delta|)^2 / sum delta^2 of the changes of slopes, and of curvatures
+        where Hessians are told; in each domain, where a server weighs them); never more than a tenth of the site's
+        rows, or of the domain's. With it goes that a Hessian is made of five rows at least.
         Losses with kinks, and rows far larger than the others, do that in honest rounds too: 0 allows it.
 
     Raises
@@ -303,8 +303,9 @@ class Audit:
         self._new = [], []
 
     def _seen(self, problem: Any, w: np.ndarray) -> list[Views]:
-        """Return what a site's rows weigh at each of R models in gradients, (n, C), and in Hessians where these are told."""
-        fed, out = problem.federation, []
+        """Return what rows weigh in gradients at each of R models, (n, C), and in Hessians where these are told."""
+        fed = problem.federation
+        out: list[Views] = []
         kind = kind_of(problem)
         if kind is not None and kind.slopes is not None:
             return [kind.slopes(problem, one) for one in w]
