@@ -150,6 +150,51 @@ def _unmade(folders: Sequence[Path]) -> None:
             p.rmdir()
 
 
+def check_owner_only(who: str, path: str | os.PathLike[str]) -> None:
+    """Raise ValueError if others of this machine may read or write a file or folder."""
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    if os.name == "posix" and mode & 0o077:
+        cure = f"chmod {'700' if os.path.isdir(path) else '600'} {os.fspath(path)}"
+        raise bad(who, "be readable by its owner only", f"mode {mode:o}", cure)
+
+
+def own_folder(who: str, path: str | os.PathLike[str], secret: bool = False) -> Path:
+    """Return a folder that nobody else can write to, made if need be, and without links that lead out of it.
+
+    Parameters
+    ----------
+    who : str
+    path : path
+    secret : bool
+        Whether nobody else may read it either.
+
+    Raises
+    ------
+    ValueError
+        If it is a file, belongs to somebody else, others may write to it, or a link is in it.
+    """
+    folder = _path(who, "folder", path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        entries, found = sorted(folder.iterdir()), folder.stat()
+    except OSError as error:
+        raise _unusable(who, "folder", path, error) from None
+    if secret:
+        check_owner_only(who, folder)
+    if os.name == "posix" and found.st_mode & 0o022:
+        raise bad(
+            who,
+            "be a folder that others cannot write to",
+            f"mode {stat.S_IMODE(found.st_mode):o}",
+            f"chmod 700 {folder}",
+        )
+    if hasattr(os, "geteuid") and os.geteuid() not in (0, found.st_uid):
+        raise bad(who, "be a folder of who runs this", f"one of user {found.st_uid}: {folder}")
+    if links := [entry.name for entry in entries if entry.is_symlink()]:
+        raise bad(who, "hold files and no links", f"{links[0]!r} in {folder}", "take it away, or name another folder")
+    return folder
+
+
 def regular_or_new(path: str | os.PathLike[str]) -> bool:
     """Whether a path, links followed, is a regular file or nothing yet.
 

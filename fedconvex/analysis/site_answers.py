@@ -41,6 +41,7 @@ WHAT = ("center", "facts", "gram", "w", "rounding", "end", "robust", "alone", "d
 _OF_TIMES = ("drift", "pairs")
 _NOT_ASKED = {"cox": ("end",), "multinomial": ("end", "alone", *_OF_TIMES)}  # of other families: what is of times
 _ORDERS = 4  # models at which a site says how many pairs are ordered rightly
+_REACHES = 16  # metrics, and four for each column, for which a site says how far its farthest row is
 _MEAT = ("hc0", "hc2", "hc3", "cr")
 
 
@@ -182,7 +183,12 @@ def _upwards(v: float) -> float:
 
 
 def _reach(problem: Problem, rows: Any, asked: Arrays, i: int) -> dict[str, Any]:
-    return {"reach": _upwards(float(rows.spread(asked["inverse"][i][None])[0]) ** 2)}
+    A = asked["inverse"][i]
+    known = problem.__dict__.setdefault("_reached", set())  # each tells a bit of one row: many would measure it out
+    known.add(A.tobytes())
+    if len(known) > _REACHES + 4 * len(A):
+        raise Refused(f"it asks for the farthest row in more than {_REACHES + 4 * len(A)} metrics")
+    return {"reach": _upwards(float(rows.spread(A[None])[0]) ** 2)}
 
 
 def _rounding(problem: Problem, rows: Any, asked: Arrays, i: int) -> dict[str, Any]:

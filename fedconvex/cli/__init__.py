@@ -154,7 +154,9 @@ def _one_line(error: BaseException) -> str:
 
 
 def _saved(args: argparse.Namespace) -> str:
-    checkpoint = getattr(args, "checkpoint", None)
+    checkpoint, resumed = getattr(args, "checkpoint", None), getattr(args, "resumed", None)
+    if resumed is not None:
+        return str(resumed)
     if checkpoint is None:
         resumable = "checkpoint" in args and "grid" not in args  # a sweep's runs are kept with --out
         return "nothing was saved" + (" (--checkpoint FILE makes a run resumable)" if resumable else "")

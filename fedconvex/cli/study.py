@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from fedconvex.cli.output import fits, say
 from fedconvex.cli.parser import OK, USER
 
 STOPPED, AGAIN = 3, 75
+_LATER = ("must listen", "'KeyboardInterrupt'", "'Terminated'", "must be the only one")  # what passes
+_RESUMED = "the same command goes on where it was"
 _STEPS = {
     "draft": "a study's file from one site's table, to be shortened and agreed upon",
     "check": "what is wrong with this site's table and settings, and what would leave; sends nothing",
@@ -33,7 +36,8 @@ def add_parser(commands: Any) -> None:
         description=textwrap.dedent("""\
             Sites that keep their rows agree on a file, study.toml, the same at all of them, and analyse and solve
             together. What a site allows stands in its own site.toml. Exit status: 0 for a study that ended, 2 for what
-            must be mended first, 3 for one that was stopped, 75 where a later try may do."""),
+            must be mended first, 3 for one that was stopped, 75 where a later try may do,
+            130 and 143 after Ctrl-C and SIGTERM: the same command goes on."""),
         epilog=textwrap.dedent("""\
             examples:
               fedconvex study draft patients.csv --target ill --site north
@@ -44,7 +48,7 @@ def add_parser(commands: Any) -> None:
     for name, words in _STEPS.items():
         step = steps.add_parser(name, help=words, description=words[0].upper() + words[1:] + ".")
         _ARGUMENTS[name](step)
-        step.set_defaults(command=globals()[f"_{name}"])
+        step.set_defaults(command=globals()[f"_{name}"], resumed=_RESUMED if name in ("join", "serve") else None)
 
 
 def _of_site(step: Any) -> None:
@@ -214,27 +218,42 @@ def _join(args: argparse.Namespace) -> int:
         return USER
     asked = ", ".join(f"{q.name} (about {q.usual:,} numbers)" for q in found.questions)
     say(f"study {study.name}, digest {study.short}: {asked}, about {found.rows.n:,} rows of {site.name}")
-    if not args.yes and input("Take part? Answer yes: ").strip() != "yes":
+    if not args.yes and not _answers("Take part?"):
         say("nothing was sent")
         return STOPPED
     try:
-        take_part(study, site, say, args.wait)
+        take_part(study, site, _tell, args.wait)
     except ConnectionError as error:
         say(str(error))
-        return AGAIN if "must listen" in str(error) else STOPPED
+        return AGAIN if any(said in str(error) for said in _LATER) else STOPPED
     return OK
+
+
+def _answers(question: str) -> bool:
+    """Whether yes is answered; no where there is nobody to answer."""
+    try:
+        return input(f"{question} Answer yes: ").strip() == "yes"
+    except EOFError:
+        say("nobody is there to answer: --yes answers")
+        return False
+
+
+def _tell(line: str) -> None:
+    """Print a line at once: it may be read by a supervisor, or from a file."""
+    say(line)
+    sys.stdout.flush()
 
 
 def _serve(args: argparse.Namespace) -> int:
     from fedconvex.study import read_study
     from fedconvex.study.agreement import listening
-    from fedconvex.study.certificates import credentials
+    from fedconvex.study.certificates import SERVER, credentials
     from fedconvex.study.coordination import Stopped, coordinate
 
     study, folder = read_study(args.study), Path(args.folder)
-    own = credentials(study, folder / "server.pem", folder / "server.key", folder / "authority.pem")
+    own = credentials(study, folder / "server.pem", folder / "server.key", folder / "authority.pem", SERVER)
     try:
-        results = coordinate(study, own, args.out, say, None if args.listen is None else listening(args.listen))
+        results = coordinate(study, own, args.out, _tell, None if args.listen is None else listening(args.listen))
     except (Stopped, ConnectionError) as error:
         say(f"stopped: {error}")
         return STOPPED
@@ -268,11 +287,11 @@ def _audit(args: argparse.Namespace) -> int:
         return OK
     rows = table(_log_of(args.site))
     say(format_table(["question", "kind", "answers", "numbers", "refused", "first", "last"], rows, width=fits()))
-    last, end = None, None
+    last, end, sent = None, None, 0
     for end in read_log(_log_of(args.site)):
-        last = end if "held" in end else last
+        last, sent = end if "held" in end else last, sent + end.get("sent", 0)
     if last is not None:
-        say(f"{last['ledger']:,} numbers answered, about rows that hold {last['held']:,}")
+        say(f"{last['ledger']:,} numbers answered, about rows that hold {last['held']:,}; {sent:,} bytes of messages")
     if end is not None:
         say(f"the last line is number {end['n']}, its hash {end['hash'][:16]}: noted elsewhere, they show a later cut")
     return OK
@@ -289,7 +308,7 @@ def _forget(args: argparse.Namespace) -> int:
         say(f"{state} is not there: nothing is remembered")
         return OK
     with alone_in("forget", state):
-        if not args.yes and input(f"Delete {state}, with its ledger and audit log? Answer yes: ").strip() != "yes":
+        if not args.yes and not _answers(f"Delete {state}, with its ledger and audit log?"):
             say("nothing was deleted")
             return STOPPED
         shutil.rmtree(state)

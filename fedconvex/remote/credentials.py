@@ -14,7 +14,6 @@ import ipaddress
 import os
 import socket
 import ssl
-import stat
 import struct
 import time
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from functools import cached_property
 from typing import Any
 
 from fedconvex._check import bad, flag, instance, whole
-from fedconvex._files import existing
+from fedconvex._files import check_owner_only, existing
 from fedconvex.remote.authenticated_lines import HELLO, Keys, Line, nonce
 
 _SERVER, _SITE = "fedconvex:server", "fedconvex:site:"
@@ -79,9 +78,7 @@ class TLS:
     def __post_init__(self) -> None:
         for name in ("certificate", "key", "authority"):
             existing(f"TLS.{name}", getattr(self, name))
-        mode = stat.S_IMODE(os.stat(self.key).st_mode)
-        if os.name == "posix" and mode & 0o077:
-            raise bad("TLS.key", "be readable by its owner only", f"mode {mode:o}", f"chmod 600 {os.fspath(self.key)}")
+        check_owner_only("TLS.key", self.key)
         assert self._server is not None  # it can be made
 
     def check(self, who: str, address: Any) -> None:

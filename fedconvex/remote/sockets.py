@@ -365,7 +365,8 @@ def _answered(site: Any, line: Line) -> str | None:
                 kind, content = line.receive(LARGEST, kept=site.longest() if hasattr(site, "longest") else None)
             except Oversized as error:
                 logging.getLogger("fedconvex").error("site %s: a request refused: %s", site.label, error)
-                line.send(MESSAGE, npz(refusal(f"site {site.label}: {error}")))
+                known = hasattr(site, "refuse")  # it keeps a log
+                line.send(MESSAGE, npz(site.refuse(str(error)) if known else refusal(f"site {site.label}: {error}")))
                 continue
             if kind == ENDED:
                 return None

@@ -71,7 +71,8 @@ class AuditLog:
         line["before"] = self.last
         line["hash"] = _hash(line)
         content = json.dumps(line).encode() + b"\n"
-        file = owner_only(str(self.path), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        file = owner_only(str(self.path), flags)
         try:
             end = os.fstat(file).st_size
             try:

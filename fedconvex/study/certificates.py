@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedconvex._check import bad, whole
-from fedconvex._files import existing, write_private, write_together
+from fedconvex._files import check_owner_only, existing, write_private, write_together
 from fedconvex.remote import TLS
 
 _LARGEST = 1 << 16  # bytes of a PEM file
@@ -38,6 +38,10 @@ def _library() -> Any:
     return x509, hashes, serialization, ec
 
 
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
 def _new_key() -> tuple[Any, bytes]:
     _, _, serialization, ec = _library()
     key = ec.generate_private_key(ec.SECP256R1())
@@ -47,7 +51,7 @@ def _new_key() -> tuple[Any, bytes]:
 
 def _fresh(path: Path) -> Path:
     """Return a path at which no file is yet: keys are not overwritten."""
-    if path.exists():
+    if os.path.lexists(path):
         raise bad("fedconvex study cert", "write new files", f"{path} is there", "delete it, or take another folder")
     return path
 
@@ -57,12 +61,15 @@ def _named(name: str) -> Any:
     return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name[:64])])
 
 
-def _signed(subject: Any, public: Any, issuer: Any, key: Any, extensions: list[tuple[Any, bool]], days: int) -> bytes:
-    """Return a certificate as PEM."""
+def _signed(
+    subject: Any, public: Any, issuer: Any, key: Any, extensions: list[tuple[Any, bool]], days: int, last: Any = None
+) -> bytes:
+    """Return a certificate as PEM, which is good for so many days, and no longer than the one that signs it."""
     x509, hashes, serialization, _ = _library()
-    now = datetime.datetime.now(datetime.UTC)
+    now = _now()
+    end = now + datetime.timedelta(days=days)
     made = x509.CertificateBuilder(issuer, subject, public, x509.random_serial_number())
-    made = made.not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(now + datetime.timedelta(days=days))
+    made = made.not_valid_before(now - datetime.timedelta(hours=1)).not_valid_after(min(end, last or end))
     for extension, critical in extensions:
         made = made.add_extension(extension, critical)
     return bytes(made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
@@ -182,8 +189,11 @@ def approve(request: str | os.PathLike[str], site: str, folder: str | os.PathLik
     from fedconvex.study.agreement import site_name
 
     name, place = site_name("approve: site", site), Path(folder)
-    key = serialization.load_pem_private_key(_pem(place / "authority.key"), None)
+    secret = existing("fedconvex study cert", place / "authority.key")
+    check_owner_only(f"{secret}", secret)
+    key = serialization.load_pem_private_key(_pem(secret), None)
     authority = x509.load_pem_x509_certificate(_pem(place / "authority.pem"))
+    check_period(f"{place / 'authority.pem'}", authority)
     content = _pem(request)
     try:
         asked = x509.load_pem_x509_csr(content)
@@ -195,12 +205,22 @@ def approve(request: str | os.PathLike[str], site: str, folder: str | os.PathLik
         got = "another signature" if not sound else f"a request of {', '.join(map(str, said))!r}"
         raise bad(f"{request}", f"be a request of {name} that its own key has signed", got)
     names, days = [x509.UniformResourceIdentifier(SITE + name)], whole("approve: days", days, low=1, high=3650)
-    made = _signed(
-        _named(name), asked.public_key(), authority.subject, key, _leaf(names, asked.public_key(), key, False), days
-    )
+    extensions = _leaf(names, asked.public_key(), key, False)
+    last = authority.not_valid_after_utc
+    made = _signed(_named(name), asked.public_key(), authority.subject, key, extensions, days, last)
     file = _fresh(place / f"{name}.pem")
     write_together({file: made})
     return file
+
+
+def check_period(who: str, certificate: Any) -> None:
+    """Raise ValueError if a certificate is good no more, or not yet, by the clock of this machine."""
+    now = _now()
+    first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if not first <= now <= last:
+        clock = f"{now:%Y-%m-%d %H:%M} UTC by this machine's clock"
+        cure = "make a new one" if now > last else "is the clock right?"
+        raise bad(who, f"be good now, from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC", clock, cure)
 
 
 def _pem(path: str | os.PathLike[str]) -> bytes:
@@ -234,16 +254,48 @@ def shown_fingerprint(digest: bytes) -> str:
     return "SHA256:" + ":".join(f"{b:02X}" for b in digest)
 
 
-def credentials(study: Any, certificate: Any, key: Any, authority: Any) -> TLS:
+def credentials(study: Any, certificate: Any, key: Any, authority: Any, place: str | None = None) -> TLS:
     """Return what one end of a study proves itself with; the authority is that of the study.
+
+    Parameters
+    ----------
+    study : Study
+    certificate, key, authority : path
+    place : str, optional
+        Of this end, which must stand in its certificate: ``fedconvex:site:north``.
 
     Raises
     ------
     ValueError, FileNotFoundError
-        If a file is missing, or the authority is another one than the study says.
+        If a file is missing, others may read the key, a certificate has ended, is revoked or names another place, or
+        the authority is another one than the study says.
     """
     if study.authority is not None and (got := fingerprint_of(authority)) != study.authority:
         must = f"be the study's authority, {study.authority[:24]}..."
         raise bad(f"{authority}", must, f"{got[:24]}...", "ask the coordinator for authority.pem")
+    if (own := fingerprint_of(certificate)) in study.revoked:
+        raise bad(f"{certificate}", "not be revoked in the study", f"{own[:24]}...", "request a new one: cert request")
+    _good_now(certificate, authority, place)
     revoked = tuple(one.removeprefix("SHA256:").replace(":", "").lower() for one in study.revoked)
     return TLS(certificate, key, authority, study.sites, revoked)
+
+
+def _good_now(certificate: Any, authority: Any, place: str | None) -> None:
+    """Raise ValueError unless certificates are good now, for this place; else the other end would tell."""
+    try:
+        x509 = _library()[0]
+    except ImportError:
+        return
+    for path in (authority, certificate):
+        try:
+            found = x509.load_pem_x509_certificate(_pem(path))
+        except ValueError as error:
+            raise bad(f"{path}", "be a certificate (PEM)", str(error)) from None
+        check_period(f"{path}", found)
+    try:
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        said = names.get_values_for_type(x509.UniformResourceIdentifier)
+    except (ValueError, x509.ExtensionNotFound):
+        said = []
+    if place is not None and place not in said:
+        raise bad(f"{certificate}", f"be that of {place}", ", ".join(said)[:200] or "one without a name of a study")

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from fedconvex._check import instance
 from fedconvex.study.agreement import CATEGORY, Study
 from fedconvex.study.audit_log import read_log
+from fedconvex.study.certificates import SITE, credentials
 from fedconvex.study.preparing import Finding, Prepared, prepared
 from fedconvex.study.questions import Question, questions
 from fedconvex.study.site_settings import SiteSettings
@@ -70,7 +71,7 @@ def check_site(study: Study, site: SiteSettings) -> Check:
         return Check(prepared(study, site.name, Frame({}), site.accept), [finding], [])
     frame = read_frame(site.table, text=_texts(study), **site.reading)
     rows, asked = prepared(study, site.name, frame, site.accept), questions(study)
-    findings = [*rows.findings, *_settings(study, site)]
+    findings = [*rows.findings, *_settings(study, site), *_certificate(study, site)]
     if rows.is_sound:
         before = answered(site)
         for i, question in enumerate(asked):
@@ -99,6 +100,19 @@ def _settings(study: Study, site: SiteSettings) -> Iterator[Finding]:
             import cryptography  # noqa: F401
         except ImportError:
             yield Finding("limits", "secure sums need the package cryptography", "pip install 'fedconvex[secure]'")
+
+
+def _certificate(study: Study, site: SiteSettings) -> Iterator[Finding]:
+    """Yield what is wrong with the site's certificate, once there is one."""
+    files = (site.certificate, site.key, site.authority)
+    if not site.certificate.exists():
+        yield Finding("certificate", f"{site.certificate.name} is not there yet")
+        return
+    try:
+        credentials(study, *files, SITE + site.name)
+    except (ValueError, FileNotFoundError) as error:
+        said, _, cure = str(error).rpartition(": ")
+        yield Finding("certificate", said or str(error), cure or "ask for a new one")
 
 
 def answered(site: SiteSettings) -> int:

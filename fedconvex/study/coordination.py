@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import bad
-from fedconvex._files import write_together
+from fedconvex._files import own_folder, write_together
 from fedconvex.analysis import AnalysisPlan, analyse_sites
 from fedconvex.driver import run
 from fedconvex.models import LinearModel
@@ -52,9 +52,8 @@ class Coordinator:
 
     def __init__(self, study: Study, out: str | os.PathLike[str], transport: Any, say: Any = print) -> None:
         self.study, self.out, self.transport, self.say = study, Path(out), transport, say
-        self.out.mkdir(parents=True, exist_ok=True)
-        self.state = self.out / "state"
-        self.state.mkdir(exist_ok=True, mode=0o700)
+        self.state = own_folder("serve: --out", self.out) / "state"
+        own_folder("serve: --out", self.state, secret=True)
         self.digest = np.frombuffer(bytes.fromhex(study.digest), dtype=np.uint8)
         self.run, self.sizes = self._begun()
         self.read: dict[str, int] = {}  # rows of the tables, some of which may be left out
@@ -263,9 +262,8 @@ def coordinate(
         If the folder holds another study's run, another process works in it, or the address is taken.
     """
     where = ("0.0.0.0", study.address[1]) if listen is None else listen
-    Path(out).mkdir(parents=True, exist_ok=True)
     with (
-        alone_in("serve", Path(out)),
+        alone_in("serve", own_folder("serve: --out", out)),
         Exchange(
             where, credentials, sites=len(study.sites), deadline=min(_TURN, study.deadline), exclusive=True
         ) as exchange,
@@ -274,5 +272,5 @@ def coordinate(
         try:
             return coordinator.conduct(joining)
         except BaseException as error:
-            coordinator.status(f"stopped: {error}")
+            coordinator.status(f"stopped: {f'{error}' or type(error).__name__}")
             raise

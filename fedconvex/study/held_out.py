@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import bad
+from fedconvex.analysis.site_problems import LEAST
 from fedconvex.loss_traits import traits
 from fedconvex.models import LinearModel
 from fedconvex.study.agreement import Study
@@ -73,8 +74,33 @@ def parted(study: Study, site: str, columns: Mapping[str, np.ndarray], share: fl
     return tuple({name: a[at] for name, a in columns.items()} for at in (train, test))  # type: ignore[return-value]
 
 
-def scores(question: Question, model: LinearModel, site: str, guards: Any, train: Any, test: Any) -> Scores | None:
-    """Return the scores of a model on held-out rows, None where these are few.
+class Losses(NamedTuple):
+    """Losses of held-out rows (n,), of the study's model, without features, and of the site's own model."""
+
+    study: np.ndarray
+    base: np.ndarray
+    alone: np.ndarray
+
+    def scores(self) -> Scores:
+        """Return what is told of them."""
+        gain = self.alone - self.study
+        study, base, alone = (float(a.mean()) for a in self)
+        error = float(gain.std(ddof=1) / math.sqrt(len(gain)))
+        return Scores(len(gain), study, base, alone, float(gain.mean()), error)
+
+    def singles_out(self, earlier: list[Losses]) -> bool:
+        """Whether the model's mean is that of few rows, or differs from an earlier one by few: some are made for it."""
+        return any(_is_of_few(a) for a in (self.study, *(np.abs(self.study - one.study) for one in earlier)))
+
+
+def _is_of_few(a: np.ndarray) -> bool:
+    """Whether numbers that are not negative are made up by fewer than five, in effective number."""
+    top = float(a.max())
+    return top > 0.0 and not (a / top).sum() ** 2 >= LEAST * np.square(a / top).sum()
+
+
+def losses_at(question: Question, model: LinearModel, site: str, guards: Any, train: Any, test: Any) -> Losses | None:
+    """Return the losses of held-out rows, None where these are few.
 
     Parameters
     ----------
@@ -97,13 +123,8 @@ def scores(question: Question, model: LinearModel, site: str, guards: Any, train
     alone = question.make(fitted)
     loss, X, y = alone.loss, asked.X, asked.y
     raw = X[:, :-1] * question.plan.scale + question.plan.center
-    losses = [losses_of(loss, z, y) for z in (raw @ model.coef + model.intercept, X @ alone.solve().w)]
     base = np.full(rows, base_score(loss, fitted.y))
-    gain = losses[1] - losses[0]
-    return Scores(
-        rows, float(losses[0].mean()), float(losses_of(loss, base, y).mean()), float(losses[1].mean()),
-        float(gain.mean()), float(gain.std(ddof=1) / math.sqrt(rows)),
-    )  # fmt: skip
+    return Losses(*(losses_of(loss, z, y) for z in (raw @ model.coef + model.intercept, base, X @ alone.solve().w)))
 
 
 def losses_of(loss: Any, z: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -10,28 +10,29 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedconvex._check import bad
-from fedconvex._files import write_private, write_together
+from fedconvex._files import npz, own_folder, write_private, write_together
 from fedconvex.models import LinearModel
 from fedconvex.remote import Site, messages, serve
-from fedconvex.remote.messages import REFUSE, Refused, Request
+from fedconvex.remote.messages import REFUSE, Refused, unsaid
 from fedconvex.study.agreement import Study
 from fedconvex.study.audit_log import AuditLog
-from fedconvex.study.certificates import credentials
+from fedconvex.study.certificates import SITE, credentials
 from fedconvex.study.checking import check_site
-from fedconvex.study.held_out import Scores, parted, scores
+from fedconvex.study.held_out import Scores, losses_at, parted
 from fedconvex.study.questions import Question
 from fedconvex.study.site_settings import SiteSettings
 from fedconvex.sweeps.answers_on_disk import alone_in
 
 STEP, DIGEST, RUN = "study/step", "study/digest", "study/run"
 HELLO, RESULT = -1, -2
-RESULTS = ("analysis.txt", "analysis.json", "model.npz", "model.json", "study.txt")  # what may come back
+RESULTS = {"analyse": ("analysis.txt", "analysis.json"), "solve": ("model.npz", "model.json")}  # what may come back
 _KINDS = {
     messages.JOIN: "joins",
     messages.ASK: "a round",
@@ -63,8 +64,8 @@ class Participant:
             wrong = next(f for f in found.findings if f.stops)
             raise bad(f"site {settings.name}: {wrong.check}", "be sound before it takes part", wrong.found, wrong.cure)
         self.study, self.settings, self.say, self.label = study, settings, say, settings.name
-        for folder in (settings.state, settings.results):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        own_folder(f"site {settings.name}: state", settings.state, secret=True)
+        own_folder(f"site {settings.name}: results", settings.results)
         self.log = AuditLog(settings.state / "audit.jsonl")
         self.rows, self.questions = found.rows.n, found.questions
         self.read = found.rows.rows  # of the table
@@ -127,25 +128,34 @@ class Participant:
             return self._refused("study", "unknown", str(error))
         return self._asked(step, {name: a for name, a in message.items() if not name.startswith("study/")})
 
-    def _refused(self, question: str, kind: str, why: str) -> dict[str, np.ndarray]:
-        self.log.write("refused", question=question, kind=kind, why=why, **self._peer())
-        self.say(f"refused: {why}")
-        return {"header": Request(REFUSE, -1, -1, -1).header(), "why": messages.text(f"site {self.label}: {why}")}
+    def refuse(self, why: str) -> dict[str, np.ndarray]:
+        """Return the refusal of a message that was not read, such as one that is too long."""
+        return self._refused("study", "unknown", why)
 
-    def _peer(self) -> dict[str, str]:
-        return {"peer": getattr(self.credentials, "peer", ""), "study": self.study.digest}
+    def _refused(self, question: str, kind: str, why: str) -> dict[str, np.ndarray]:
+        found = messages.refusal(f"site {self.label}: {why}")
+        self._write("refused", found, question=question, kind=kind, why=why)
+        self.say(f"refused: {why}")
+        return found
+
+    def _write(self, what: str, message: Arrays | None, **facts: Any) -> None:
+        """Write a line, with the bytes of the message that is to leave."""
+        sent = {} if message is None else {"sent": len(npz(message))}
+        peer = {"peer": getattr(self.credentials, "peer", ""), "study": self.study.digest}
+        self.log.write(what, **facts, **sent, **peer)
 
     def _greeted(self, message: Arrays) -> dict[str, np.ndarray]:
         """Tell the number of rows; a run that the site does not know yet is counted."""
         given = message.get(RUN, np.empty(0, np.uint8))
         if given.dtype != np.uint8 or given.shape != (16,):
             raise Refused("it names no run")
-        run = given.tobytes().hex()
-        if run not in self.runs:
+        run, found = given.tobytes().hex(), {"study/rows": np.array(self.rows), "study/read": np.array(self.read)}
+        if new := run not in self.runs:
             self._begin(self.runs, run, len(self.runs))
-            self.log.write("joined", run=run, rows=self.rows, **self._peer())
+        self._write("joined" if new else "joined again", found, run=run, rows=self.rows)
+        if new:
             self.say(f"joined with {self.rows:,} rows")
-        return {"study/rows": np.array(self.rows), "study/read": np.array(self.read)}
+        return found
 
     def _begin(self, begun: list[str], name: str, before: int) -> None:
         """Count a run, or a session of a step, if the site allows one more."""
@@ -175,17 +185,15 @@ class Participant:
         self.numbers = site.ledger.numbers
         if int(found["header"][1]) == REFUSE:
             why = messages.words(found["why"])
-            self.log.write(
-                "refused", question=name, kind=kind, round=number, why=why, ledger=site.ledger.numbers, **self._peer()
-            )
+            self._write("refused", found, question=name, kind=kind, round=number, why=why, ledger=site.ledger.numbers)
             self.say(f"{name}, {kind}: refused: {why}")
             return found
         left = {key: list(a.shape) for key, a in found.items() if key != "header"}
-        self.log.write(
-            "answered", question=name, kind=kind, round=number,
+        self._write(
+            "answered", found, question=name, kind=kind, round=number,
             asked={key: list(a.shape) for key, a in message.items()}, left=left,
             numbers=sum(int(np.prod(shape)) for shape in left.values()),
-            new=site.ledger.numbers - before, ledger=site.ledger.numbers, held=site.ledger.unknown, **self._peer(),
+            new=site.ledger.numbers - before, ledger=site.ledger.numbers, held=site.ledger.unknown,
         )  # fmt: skip
         if kind == "a round":
             self.say(f"{name}: round {number} answered")
@@ -199,20 +207,23 @@ class Participant:
         except KeyError:
             raise Refused("it is no result") from None
         if (
-            name not in RESULTS
+            name not in ("study.txt", *(name for asked in self.study.ask for name in RESULTS[asked]))
             or content.dtype != np.uint8
             or content.ndim != 1
             or content.size > _room(self.questions)
         ):
             raise Refused("it is no result of a study")
         try:
+            own_folder("results", self.settings.results)  # no link may have come there
             write_together({self.settings.results / name: content.tobytes()})
-        except OSError as error:
-            raise Refused(f"{name} cannot be written: {error.strerror}") from None
-        self.log.write("received", file=name, bytes=int(content.size), **self._peer())
-        self.say(f"received {Path(self.settings.results.name) / name}")
+        except (OSError, ValueError) as error:
+            why = unsaid(f"site {self.label}: {name} cannot be written", error)
+            raise Refused(f"{name} cannot be written: {why}") from None
         told = self._scored() if name == "model.json" else None
-        return {"study/rows": np.array(self.rows)} | ({} if told is None else {"study/scores": np.array(told)})
+        found = {"study/rows": np.array(self.rows)} | ({} if told is None else {"study/scores": np.array(told)})
+        self._write("received", found, file=name, bytes=int(content.size))
+        self.say(f"received {Path(self.settings.results.name) / name}")
+        return found
 
     def _scored(self) -> Scores | None:
         """Return what the model is worth on the rows that were held out; it is told once a run, if at all."""
@@ -220,24 +231,40 @@ class Participant:
         train, test = self._trained(question, self.columns)
         if test is None or not (self.settings.results / "model.npz").exists():
             return None
+        file, mark, own = self.settings.state / "scores.json", _mark(self.study, question, self.rows), self.settings
+        told = json.loads(file.read_text()) if file.exists() else []
+        before = [one for one in told if one["question"] == mark]
         try:
-            model = LinearModel.load(self.settings.results)
-            found = scores(question, model, self.settings.name, self.settings.guards, train, test)
+            model = LinearModel.load(own.results)
+            models = [
+                replace(model, coef=np.array(one["coef"]), intercept=np.array(one["intercept"])) for one in before
+            ]
+            found, *earlier = (losses_at(question, m, own.name, own.guards, train, test) for m in (model, *models))
         except (ValueError, TypeError, KeyError, OSError) as error:
             raise Refused(f"it is no model of this study ({type(error).__name__})") from None
         if found is None:
             return None
-        self.say(found.words(self.settings.name))
-        write_together({self.settings.results / "held_out.txt": (found.words(self.settings.name) + "\n").encode()})
-        told = self.settings.state / "scores.json"
-        runs = json.loads(told.read_text()) if told.exists() else []
-        if not self.settings.limits["scores"] or self.runs[-1:] == [] or self.runs[-1] in runs:
+        said = found.scores().words(own.name)
+        self.say(said)
+        write_together({own.results / "held_out.txt": (said + "\n").encode()})
+        if not own.limits["scores"] or not self.runs or self.runs[-1] in [one["run"] for one in told]:
             return None
-        write_private(told, json.dumps([*runs, self.runs[-1]]).encode())
-        left = {"study/scores": [len(found)]}
+        ledger = self.sites[self.questions.index(question)].ledger
+        full = self.numbers + len(Scores._fields) > ledger.limits.allowed(ledger.unknown)
+        if full or found.singles_out([one for one in earlier if one is not None]):
+            why = "as many numbers were answered as the site allows" if full else "made of fewer than five rows"
+            self._write("refused", None, question="solve", kind="scores", why=why)
+            self.say(f"scores are not told: {why}")
+            return None
+        kept = {"coef": model.coef.tolist(), "intercept": model.intercept.tolist()}
+        write_private(file, json.dumps([*told, {"run": self.runs[-1], "question": mark, **kept}]).encode())
+        return self._counted(found.scores())
+
+    def _counted(self, found: Scores) -> Scores:
+        """Return scores that are in the ledger and in the log."""
         self.numbers += len(found)
         counted = {"numbers": len(found), "new": len(found), "ledger": self.numbers}
-        self.log.write("answered", question="solve", kind="scores", left=left, **counted, **self._peer())
+        self._write("answered", None, question="solve", kind="scores", left={"study/scores": [len(found)]}, **counted)
         return found
 
 
@@ -281,10 +308,11 @@ def take_part(study: Study, settings: SiteSettings, say: Any = print, wait: floa
     ConnectionError
         If the coordinator is not reached for so long, or its run has ended with an error.
     """
-    settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    own_folder(f"site {settings.name}: state", settings.state, secret=True)
     with alone_in("join", settings.state):
         member = Participant(study, settings, say)
-        member.credentials = credentials(study, settings.certificate, settings.key, settings.authority)
+        files = (settings.certificate, settings.key, settings.authority)
+        member.credentials = credentials(study, *files, SITE + settings.name)
         serve(member, study.address, member.credentials, study.sites.index(settings.name), wait)
-        member.log.write("ended", **member._peer())
+        member._write("ended", None)
         say("ended")

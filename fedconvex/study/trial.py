@@ -15,7 +15,7 @@ import numpy as np
 
 from fedconvex._check import bad, whole
 from fedconvex.study.agreement import CATEGORY, INDICATOR, Study
-from fedconvex.study.certificates import approve, credentials, make_authority, make_request
+from fedconvex.study.certificates import SERVER, approve, credentials, make_authority, make_request
 from fedconvex.study.checking import check_site
 from fedconvex.study.coordination import coordinate
 from fedconvex.study.participation import take_part
@@ -104,7 +104,7 @@ def try_study(
     threads = [Thread(target=_site, args=(here, site, tell, failed), daemon=True) for site in sites]
     for thread in threads:
         thread.start()
-    own = credentials(here, certs / "server.pem", certs / "server.key", certs / "authority.pem")
+    own = credentials(here, certs / "server.pem", certs / "server.key", certs / "authority.pem", SERVER)
     try:
         return coordinate(here, own, place / "results", tell, ("127.0.0.1", port), joining=60.0)
     finally:

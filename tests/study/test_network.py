@@ -82,6 +82,10 @@ def met(server, site, number, study=None):
         thread = Thread(target=enter)
         thread.start()
         thread.join(20.0)
+        for _ in range(2000 if isinstance(found[0], str) else 0):  # the other end may hear of it first
+            if exchange.strangers:
+                break
+            Event().wait(0.005)
         return found[0], [why for _, why in exchange.strangers]
 
 

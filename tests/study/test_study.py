@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fedconvex import Federation, Problem, run
+from fedconvex._files import npz
 from fedconvex.analysis import Guards, analyse
 from fedconvex.losses import Logistic
 from fedconvex.models import LinearModel
@@ -116,13 +117,14 @@ def pooled(folder):
 
 
 class Counting:
-    """A site, and how many numbers left it."""
+    """A site, and how many numbers and bytes left it."""
 
     def __init__(self, site):
-        self.site, self.left = site, 0
+        self.site, self.left, self.bytes = site, 0, 0
 
     def answer(self, asked):
         found = self.site.answer(asked)
+        self.bytes += len(npz(found))
         self.left += sum(a.size for name, a in found.items() if name not in ("header", "study/rows", "study/read"))
         return found
 
@@ -411,7 +413,7 @@ def test_nothing_but_the_study_is_answered(tmp_path):
         answer = site.answer(asked)
         assert "study/rows" not in answer and said in answer["why"].tobytes().decode(), said
     lines = list(read_log(tmp_path / "state_cleveland" / "audit.jsonl"))
-    assert [line["what"] for line in lines] == ["joined", *["refused"] * len(bad)]
+    assert [line["what"] for line in lines] == ["joined", "joined again", *["refused"] * len(bad)]
     assert not list(tmp_path.rglob("evil*"))
 
 
@@ -420,6 +422,7 @@ def test_a_log_accounts_for_every_number_that_left(ended):
     for one in ended[1]:
         lines = list(read_log(one.site.log.path))
         assert sum(line.get("numbers", 0) for line in lines) == one.left > 100
+        assert sum(line.get("sent", 0) for line in lines) == one.bytes > 10_000
         assert [line["ledger"] for line in lines if "ledger" in line][-1] == one.site.sites[1].ledger.numbers > 0
         assert "0." not in one.site.log.path.read_text()  # names and counts, no value
     path = ended[1][0].site.log.path

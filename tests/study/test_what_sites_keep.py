@@ -153,7 +153,7 @@ def test_nothing_leaves_without_its_line(tmp_path, monkeypatch):
 
 def test_a_state_folder_is_of_one_process(tmp_path):
     study, settings = written(tmp_path, study=ANALYSE), read_site(tmp_path / "va.toml")
-    settings.state.mkdir()
+    settings.state.mkdir(mode=0o700)
     with alone_in("join", settings.state), pytest.raises(ValueError, match="be worked on by one process"):
         take_part(study, settings, lambda line: None, wait=0.0)
 
