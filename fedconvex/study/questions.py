@@ -17,7 +17,7 @@ from fedconvex.analysis.response_families import GAUSSIAN, LOGISTIC
 from fedconvex.federation import Federation
 from fedconvex.problems import Problem
 from fedconvex.registry import class_named
-from fedconvex.study.agreement import CATEGORY, INDICATOR, LOSSES, MISSING_LEVEL, NUMBER, Study
+from fedconvex.study.agreement import CATEGORY, INDICATOR, LOSSES, MISSING_LEVEL, NUMBER, OTHER, OTHER_LEVEL, Study
 from fedconvex.study.preparing import SITE_COLUMN
 from fedconvex.sums import PlainSums
 from fedconvex.tables.columns import Columns
@@ -201,7 +201,11 @@ def of_raw_rows(columns: Columns, study: Study) -> Columns:
             continue
         if (said := own.get(c.name)) is not None:
             fill = (said.center if said.kind == NUMBER else MISSING_LEVEL) if said.missing == INDICATOR else None
-            c = replace(c, fill=fill, indicator=said.marker is not None, codes=said.codes)
+            other = OTHER_LEVEL if said.unknown == OTHER else None
+            absent = bool(said.absent_at)
+            c = replace(
+                c, fill=fill, indicator=said.marker is not None, codes=said.codes, other=other, absent=absent
+            )  # fmt: skip
         made.append(c)
     return replace(columns, columns=tuple(made))
 

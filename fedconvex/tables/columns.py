@@ -46,6 +46,10 @@ class Column:
         Whether its numbers are days since 1970-01-01, of dates.
     codes : tuple of str
         Values that stand for missing cells.
+    other : str or None
+        The level of names that are none of the levels; None where they count as none.
+    absent : bool
+        Whether a table may lack the column: all of its cells are missing there.
     """
 
     name: str
@@ -56,6 +60,8 @@ class Column:
     indicator: bool = False
     dates: bool = False
     codes: tuple[str, ...] = ()
+    other: str | None = None
+    absent: bool = False
 
     @property
     def features(self) -> list[str]:
@@ -346,7 +352,7 @@ class Columns:
         """
         among("Columns.matrix: unknown", unknown, ("warn", "zero", "refuse"))
         names = [c.name for c in self.features]
-        frame = self.cleared(frame.widened(names))
+        frame = self.cleared(self._completed(frame.widened(names)))
         self._need(frame, names)
         if frame.rows is not None and frame.row_places.keys() >= set(names):
             return self._columns_of(frame)
@@ -365,6 +371,11 @@ class Columns:
             X.eliminate_zeros()
             return X
         return np.ascontiguousarray(np.hstack([b.toarray() if sp.issparse(b) else b for b in blocks]))
+
+    def _completed(self, frame: Frame) -> Frame:
+        """Return the frame with columns of missing cells for those that it may lack."""
+        lacking = {c.name: np.full(frame.n, np.nan) for c in self.features if c.absent and c.name not in frame.names}
+        return replace(frame, cells={**frame.cells, **lacking}) if lacking else frame
 
     def _need_indicators(self, frame: Frame, refuse: bool) -> None:
         """Raise or warn if cells are missing where gaps were to be indicated, and no training row had one."""
@@ -407,6 +418,8 @@ class Columns:
             return np.column_stack([x, gaps.astype(np.float64)]) if c.indicator else x[:, None]
         cells = np.where(gaps, c.fill, frame.text(c.name)).astype(str)
         column = Names(c.levels or ()).places(cells.tolist())
+        if c.other is not None:
+            column = np.where(column < 0, (c.levels or ()).index(c.other), column)
         row = np.flatnonzero(column >= 0)
         return sp.csr_array((np.ones(row.size), (row, column[row])), shape=(frame.n, len(c.levels or ())))
 
@@ -415,6 +428,8 @@ class Columns:
         found: dict[str, dict[str, int]] = {}
         frame = self.cleared(frame)
         for c in self.of_role("category"):
+            if c.other is not None:
+                continue
             cells = frame.text(c.name)
             values, counts = np.unique(cells[~frame.missing(c.name)].astype(str), return_counts=True)
             known = Names(c.levels or ()).places(values.tolist()) >= 0

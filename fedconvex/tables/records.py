@@ -30,6 +30,8 @@ _COLUMN: dict[str, tuple[type, ...]] = {
     "indicator": (bool,),
     "dates": (bool,),
     "codes": (list, tuple),
+    "other": (str, type(None)),
+    "absent": (bool,),
 }
 
 
@@ -67,6 +69,8 @@ def restored(who: str, about: Any, center: np.ndarray, scale: np.ndarray) -> Col
             raise bad(f"{where}: levels", "be the categories, as text", f"{levels!r}")
         if levels is not None and not all_differ(levels):
             raise bad(f"{where}: levels", "be different names (1, '1' and '1.0' are one)", f"{levels!r}")
+        if full["other"] is not None and full["other"] not in (levels or ()):
+            raise bad(f"{where}: other", "be one of the levels", f"{full['other']!r}")
         if not all(isinstance(code, str) for code in full["codes"]):
             raise bad(f"{where}: codes", "be what stands for missing cells, as text", f"{full['codes']!r}")
         made.append(

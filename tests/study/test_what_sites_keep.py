@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
+from fedconvex.cli import main
 from fedconvex.models import LinearModel
 from fedconvex.remote import Limits, messages
 from fedconvex.remote.messages import JOIN, Request
@@ -16,7 +19,7 @@ from fedconvex.study.audit_log import AuditLog, read_log
 from fedconvex.study.participation import HELLO, RESULT, RUN, Participant, take_part
 from fedconvex.study.questions import questions
 from fedconvex.sweeps.answers_on_disk import alone_in
-from tests.study.test_study import SITES, STUDY, conducted, message, written
+from tests.study.test_study import SITES, STUDY, conducted, message, pooled, written
 
 ANALYSE = STUDY.replace("solve = { loss", "# solve = { loss")
 SOLVE = STUDY.replace("analyse = {", "# analyse = {")
@@ -177,3 +180,54 @@ def test_a_model_takes_the_tables_of_the_sites(tmp_path):
     for name, content in (("raw", complete), ("coded", coded)):
         (tmp_path / f"{name}.csv").write_text("\n".join(content) + "\n")
         np.testing.assert_allclose(model.decision_function(tmp_path / f"{name}.csv"), wanted, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_a_model_takes_tables_with_unknown_names_and_without_columns(tmp_path, capsys):
+    """As at the sites: a name that the study does not have is "other", and va's table lacks ca. In a terminal too."""
+    text = SOLVE.replace('"3", "4"]', '"3"]\nunknown = "other"').replace('reference = "4"\n', "")
+    study = written(tmp_path, study=text.replace("tol = 1e-9", "tol = 1e-4"))
+    conducted(tmp_path, study)
+    model, (question,) = LinearModel.load(tmp_path / "out" / "model"), questions(study)
+    assert "cp=(other)" in model.feature_names
+    for name in ("va", "hungarian"):
+        settings = read_site(tmp_path / f"{name}.toml")
+        X = question.rows(check_site(study, settings).rows.columns, name, settings.guards).X[:, :-1]
+        wanted = (X * question.plan.scale + question.plan.center) @ model.coef + model.intercept
+        lines = (tmp_path / f"{name}.csv").read_text().splitlines()
+        place = lines[0].split(",").index("chol")
+        complete = [line for line in lines if line.split(",")[place]]
+        assert ("ca" in lines[0]) == (name != "va")
+        (tmp_path / "raw.csv").write_text("\n".join(complete) + "\n")
+        np.testing.assert_allclose(model.decision_function(tmp_path / "raw.csv"), wanted, rtol=1e-10, atol=1e-12)
+        out = tmp_path / "predictions.csv"
+        assert main(["predict", str(tmp_path / "out" / "model"), str(tmp_path / "raw.csv"), "--out", str(out)]) == 0
+        shown = [line.split(",")[1] for line in out.read_text().splitlines()[1:]]
+        assert shown == ["yes" if z >= 0.0 else "no" for z in wanted]
+    assert "warning" not in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("values", [("yes", "no"), ("2", "1"), ("ümlaut", "ému"), ("1.5", "-3")])
+def test_the_second_class_is_the_event_of_a_model_whatever_the_alphabet_says(tmp_path, values):
+    named = dict(zip(("no", "yes"), values, strict=True))
+    text = SOLVE.replace('["no", "yes"]', json.dumps(list(values), ensure_ascii=False))
+    renamed = dict.fromkeys(SITES, lambda c: {**c, "disease": [named[v] for v in c["disease"]]})
+    study = written(tmp_path, study=text, changed=renamed)
+    conducted(tmp_path, study)
+    model, rows = LinearModel.load(tmp_path / "out" / "model"), pooled(tmp_path)
+    names = ["age", "chol", "cp=1", "cp=2", "cp=3", "cp=4", "ca", "ca=(missing)"]
+    assert list(model.feature_names) == names and model.classes == values
+    center, scale = np.array([60.0, 240, 0, 0, 0, 0, 0, 0]), np.array([10.0, 50, 1, 1, 1, 1, 1, 1])
+    cp = [[float(v == c) for v in rows["cp"]] for c in "1234"]
+    raw = np.column_stack([rows["age"], rows["chol"], *cp, rows["ca"], rows["ca=(missing)"]]).astype(float)
+    X = np.column_stack([(raw - center) / scale, np.ones(len(raw))])
+    y = np.where(np.array(rows["disease"]) == "yes", 1.0, -1.0)  # the event, which is the second value
+    w = minimize(
+        lambda w: np.logaddexp(0.0, -y * (X @ w)).mean() + 0.005 * w @ w,
+        np.zeros(9),
+        jac=lambda w: -(X.T @ (y / (1.0 + np.exp(y * (X @ w))))) / len(y) + 0.01 * w,
+        options={"gtol": 1e-9},
+    ).x
+    np.testing.assert_allclose(model.decision_function(raw), X @ w, atol=1e-3)  # (2 tol/l2)^(1/2) in w
+    assert model.predict(raw).tolist() == [values[int(z >= 0.0)] for z in model.decision_function(raw)]
