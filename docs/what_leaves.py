@@ -25,12 +25,11 @@ address = "localhost:5555"
 [sites]
 require = ["north", "east", "south"]
 [ask]
-analyse = {{ family = "logistic" }}
-solve = {{ loss = "logistic", l2 = 0.1, rounds = 3, {method} }}
+{asked}
 secure_sums = {sums}
 [target]
 column = "ill"
-values = ["no", "yes"]
+{target}
 [columns.age]
 kind = "number"
 center = 60
@@ -47,6 +46,9 @@ METHODS = {
     "scaffold": 'method = "scaffold", step_size = 0.1',
     "fedsgd": 'method = "fedsgd", step_size = 0.1',
 }
+CLASSES, TIMES = 'values = ["no", "yes"]', 'event = "seen"'
+ASKED = """analyse = {{ family = "logistic" }}
+solve = {{ loss = "logistic", l2 = 0.1, rounds = 3, {} }}"""
 MEANS = {
     "unseen": "how many cells hold unknown categories (0 in a study)",
     "public": "a public key, for masks",
@@ -57,6 +59,8 @@ MEANS = {
     "reach": "the largest x'J^-1 x, rounded up to a power of 2: of one row",
     "values slopes": "what rounding may have done",
     "pearson size information": "Pearson's sum, a bound of responses and scores, the expected information",
+    "drift crossed squared": "of times: scores and Hessians, weighted by time",
+    "pairs": "of times: pairs of rows that the model orders rightly, not at all, wrongly",
     "value gradient error off": "the loss at a model, its gradient, and their rounding",
     "value gradient hessian": "the loss at a model, its gradient and Hessian",
     "w": "its model after its own steps",
@@ -67,7 +71,10 @@ MEANS = {
 
 def logged(folder: Path, method: str, sums: str) -> list[dict]:
     """Return the answers in the log of one site of a study that was carried out."""
-    (folder / "study.toml").write_text(STUDY.format(method=METHODS[method], sums=sums))
+    how = METHODS.get(method)
+    asked = 'analyse = { family = "cox" }' if how is None else ASKED.format(how)
+    text = STUDY.format(asked=asked, target=TIMES if how is None else CLASSES, sums=sums)
+    (folder / "study.toml").write_text(text)
     study = read_study(folder / "study.toml")
     sites = []
     for name in study.sites:
@@ -86,13 +93,14 @@ def rows() -> list[list[str]]:
     """Return the rows of the table: question, when, what, how many numbers, and what the coordinator sees of them."""
     found: dict[tuple[str, str, str], list[int]] = {}
     with tempfile.TemporaryDirectory() as place:
-        for method in METHODS:
+        for method in (*METHODS, "cox"):
             for sums in ("false", "true"):
                 folder = Path(place, f"{method}-{sums}")
                 folder.mkdir()
                 for line in logged(folder, method, sums):
                     arrays = {n.removeprefix("reply/"): s for n, s in line["left"].items() if n != "reply/path"}
                     question = "analyse" if line["question"] == "analyse" else f"solve, {method}"
+                    question = "analyse, cox" if method == "cox" else question
                     question = "solve" if line["question"] == "solve" and line["kind"] != "a round" else question
                     if sums == "false":
                         key = (question, line["kind"], " ".join(arrays))

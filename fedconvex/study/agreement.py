@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedconvex._check import bad, flag, real
+from fedconvex.study.model_formula import formula, used_in
 from fedconvex.study.schema import Key, Section, Tables, count, number, one_of, pair, text, texts
 from fedconvex.tables.spelling import all_differ
 
 NUMBER, CATEGORY = "number", "category"
 REFUSE, LEAVE_OUT, INDICATOR, OTHER = "refuse", "leave out", "indicator", "other"
 MISSING_LEVEL, OTHER_LEVEL = "(missing)", "(other)"
-FAMILIES = ("gaussian", "logistic", "poisson", "quasipoisson", "gamma", "multinomial")
+FAMILIES = ("gaussian", "logistic", "poisson", "quasipoisson", "gamma", "multinomial", "cox")
 LOSSES = {"squared": "Squared", "logistic": "Logistic"}
+OUTCOME = ("column", "event", "entry")  # keys of the target that name columns
 _SITE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 _FINGERPRINT = re.compile(r"SHA256:([0-9A-F]{2}:){31}[0-9A-F]{2}")
 
@@ -88,6 +90,14 @@ def _values(who: str, x: Any) -> tuple[str, ...]:
     return names
 
 
+def _two(who: str, x: Any) -> tuple[str, ...]:
+    """Return the names of what was not seen, and of what was."""
+    names = _values(who, x)
+    if len(names) != 2:
+        raise bad(who, "be two values, the second one the event", str(len(names)), '["alive", "dead"]')
+    return names
+
+
 def _inline(keys: Section) -> Any:
     """Return the rule of an inline table; its keys are checked where the study is read, with their lines."""
     return lambda who, x: x
@@ -96,6 +106,8 @@ def _inline(keys: Section) -> Any:
 ANALYSE: Section = {
     "family": Key(one_of(*FAMILIES), needed=True),
     "strata": Key(one_of("site"), None),
+    "formula": Key(formula, None),
+    "ties": Key(one_of("efron", "breslow"), "efron"),
     "robust": Key(one_of("HC0", "HC1", "HC2", "HC3", "client"), None),
     "level": Key(_level, 0.95),
     "intervals": Key(one_of("wald", "profile"), "wald"),
@@ -131,6 +143,9 @@ TARGET: Section = {
     "values": Key(_values, None),
     "range": Key(pair, None),
     "missing": Key(one_of(REFUSE, LEAVE_OUT), REFUSE),
+    "event": Key(text, None),
+    "events": Key(_two, ("0", "1")),
+    "entry": Key(text, None),
 }
 COLUMN: Section = {"kind": Key(one_of(NUMBER, CATEGORY), needed=True)}
 BOTH: Section = {"missing": Key(one_of(REFUSE, LEAVE_OUT, INDICATOR), REFUSE), "absent_at": Key(_sites, ())}
@@ -224,7 +239,7 @@ class Study:
     ask : mapping
         "analyse" and "solve", those that are asked, with their settings.
     target : mapping
-        column, values, range, missing.
+        column, values, range, missing; of times also event, events, entry.
     columns : tuple of StudyColumn
     content : bytes
         The file.
@@ -298,10 +313,12 @@ def read_study(path: str | os.PathLike[str]) -> Study:
     asked = {name: file.section(keys, "ask", name) for name, keys in QUESTIONS.items() if ask[name] is not None}
     if not asked:
         raise bad(file.where("ask"), f"ask for {' or '.join(QUESTIONS)}", "nothing")
-    columns = _columns(file, sites["require"], target["column"])
-    if target["column"] in {c.name for c in columns}:
-        raise bad(file.where("target", "column"), "be no feature", repr(target["column"]), "one of them is not needed")
+    columns = _columns(file, sites["require"], [target[key] for key in OUTCOME if target[key] is not None])
+    for key in OUTCOME:
+        if target[key] in {c.name for c in columns}:
+            raise bad(file.where("target", key), "be no feature", repr(target[key]), "one of them is not needed")
     _check_target(file, target, asked)
+    _check_formula(file, target, asked.get("analyse", {}).get("formula"), columns)
     if len(sites["require"]) < 2:
         raise bad(file.where("sites", "require"), "name two sites or more", "one")
     return Study(
@@ -311,7 +328,7 @@ def read_study(path: str | os.PathLike[str]) -> Study:
     )  # fmt: skip
 
 
-def _columns(file: Tables, sites: tuple[str, ...], target: str) -> tuple[StudyColumn, ...]:
+def _columns(file: Tables, sites: tuple[str, ...], target: list[str]) -> tuple[StudyColumn, ...]:
     """Return the columns, if their names are not those of what the study makes."""
     if not isinstance(file.tables["columns"], dict):
         raise bad(file.where("columns"), "be sections: [columns.age]", type(file.tables["columns"]).__name__)
@@ -319,7 +336,7 @@ def _columns(file: Tables, sites: tuple[str, ...], target: str) -> tuple[StudyCo
     if not columns:
         raise bad(file.where("columns"), "have a column: [columns.age]", "none")
     taken = {"(site)", *(c.marker for c in columns)}
-    for name in (*(c.name for c in columns), target):
+    for name in (*(c.name for c in columns), *target):
         if name in taken:
             raise bad(
                 file.where("columns", name), "have another name: it is taken for what the study makes", repr(name)
@@ -347,11 +364,30 @@ def _column(file: Tables, name: str, sites: tuple[str, ...]) -> StudyColumn:
     return column
 
 
+def _check_formula(file: Tables, target: dict[str, Any], written: str | None, columns: tuple[StudyColumn, ...]) -> None:
+    """Raise unless a formula is about the target and columns of the study, and marks missing numbers that it uses."""
+    if written is None:
+        return
+    where = file.where("ask", "analyse", "formula")
+    names = [n for c in columns for n in (c.name, c.marker) if n is not None]
+    left, used = used_in(where, written, names)
+    if left != target["column"]:
+        raise bad(where, f"have the target {target['column']!r} on its left", repr(left))
+    for c in columns:
+        if c.marker and c.name in used and c.marker not in used:
+            raise bad(where, f"mark where {c.name} is missing", repr(c.name), f"add + `{c.marker}`")
+
+
 def _check_target(file: Tables, target: dict[str, Any], asked: dict[str, dict[str, Any]]) -> None:
     """Raise unless the target is what is asked about: two values for logistic, numbers otherwise."""
     for what, settings in asked.items():
         kind = settings.get("family") or settings["loss"]
         values = target["values"]
+        if (kind == "cox") != (target["event"] is not None):
+            cure = 'event = "died", and family = "cox": no other question is one of times'
+            raise bad(file.where("target", "event"), f"name the events of cox, and of nothing else: {what}", kind, cure)
+        if target["entry"] is not None and kind != "cox":
+            raise bad(file.where("target", "entry"), "be given for family cox only", kind)
         if kind == "logistic" and (values is None or len(values) != 2):
             got = "none" if values is None else str(len(values))
             cure = 'values = ["no", "yes"]: the second one is the event'

@@ -82,7 +82,8 @@ def check_site(study: Study, site: SiteSettings) -> Check:
 def _texts(study: Study) -> set[str]:
     """Return the columns that hold names."""
     names = {c.name for c in study.columns if c.kind == CATEGORY}
-    return names | ({study.target["column"]} if study.target["values"] is not None else set())
+    names |= {study.target["column"]} if study.target["values"] is not None else set()
+    return names | ({study.target["event"]} if study.target["event"] is not None else set())
 
 
 def _settings(study: Study, site: SiteSettings) -> Iterator[Finding]:

@@ -103,6 +103,10 @@ def prepared(study: Study, site: str, frame: Frame, accept: dict[str, tuple[str,
     if y is not None:
         made[study.target["column"]] = y
         gone[study.target["column"]] = missing
+    for key, (cells, missing, findings) in _outcome(study, frame, y).items():
+        out.findings += findings
+        if cells is not None:
+            made[study.target[key]], gone[study.target[key]] = cells, missing
     keep = ~np.any(list(gone.values()), axis=0) if gone else np.ones(frame.n, dtype=bool)
     out.left_out = {name: int(lost.sum()) for name, lost in gone.items() if lost.any()}
     out.columns = {name: a[keep] for name, a in made.items()} | {SITE_COLUMN: np.array([site] * int(keep.sum()))}
@@ -234,14 +238,61 @@ def _target(study: Study, frame: Frame) -> tuple[Any, np.ndarray, list[Finding]]
     return np.array(values, dtype=object)[np.maximum(place, 0)], missing, found
 
 
+def _outcome(study: Study, frame: Frame, y: Any) -> dict[str, tuple[Any, np.ndarray, list[Finding]]]:
+    """Return events, as 0 and 1, and entry times of rows with times, where they are missing, and what is wrong."""
+    out: dict[str, tuple[Any, np.ndarray, list[Finding]]] = {}
+    for key in ("event", "entry"):
+        if (name := study.target[key]) is None:
+            continue
+        check, none = f"{key} {name!r}", np.zeros(frame.n, dtype=bool)
+        if name not in frame.cells:
+            out[key] = None, none, [Finding(check, "is not in the table", "add the column")]
+            continue
+        missing, found = frame.missing(name), []
+        if missing.any():
+            said, leave = f"{missing.sum()} of {missing.size} cells are missing", study.target["missing"] == LEAVE_OUT
+            cure = "" if leave else 'fill them in, or ask for missing = "leave out" in the study\'s [target]'
+            found.append(Finding(check, said + (": these rows are left out" if leave else ""), cure))
+        out[key] = (_events if key == "event" else _entries)(study, frame, y, check, missing, found)
+    return out
+
+
+def _events(study: Study, frame: Frame, y: Any, check: str, missing: np.ndarray, found: list[Finding]) -> Any:
+    """Return events as 0 and 1; with them, times that cannot be are found."""
+    names, texts = study.target["events"], frame.text(study.target["event"]).tolist()
+    place = Names(names).places([as_text(v) if v is not None else "" for v in texts])
+    if strange := int(((place < 0) & ~missing).sum()):
+        found.append(
+            Finding(check, f"{strange} cells are neither {names[0]!r} nor {names[1]!r}", "correct them: events")
+        )
+    if y is not None and (y < 0.0).any():
+        found.append(Finding(check, f"{int((y < 0.0).sum())} times are below zero", "correct them"))
+    return np.array(["0", "1"], dtype=object)[np.maximum(place, 0)], missing, found
+
+
+def _entries(study: Study, frame: Frame, y: Any, check: str, missing: np.ndarray, found: list[Finding]) -> Any:
+    """Return entry times, which lie before the times."""
+    try:
+        entry = frame.numbers(study.target["entry"])
+    except ValueError as error:
+        return None, missing, [*found, Finding(check, str(error), "correct the cells")]
+    late = int((entry >= y).sum()) if y is not None else 0
+    if late:
+        found.append(Finding(check, f"{late} rows enter at their time, or after it", "correct them"))
+    return entry, missing, found
+
+
 def _giving_away(study: Study, columns: dict[str, np.ndarray], accepted: tuple[str, ...]) -> Iterator[Finding]:
     """Yield columns that alone tell the target."""
-    name, values = study.target["column"], study.target["values"]
+    name, values, event = (study.target[key] for key in ("column", "values", "event"))
     y = columns[name] if values is None else Names(values).places(columns[name].tolist()).astype(np.float64)
+    told = [(np.asarray(y), len(values or ()))]
+    if event is not None:
+        told.append((columns[event].astype(np.float64), 2))
     frame = Frame.of(columns)
     for c in study.columns:
         if c.name in accepted:
             continue
-        for trouble in giving_away(frame, c.name, c.kind != NUMBER, np.asarray(y), len(values or ())):
+        for trouble in (t for y, classes in told for t in giving_away(frame, c.name, c.kind != NUMBER, y, classes)):
             cure = f'is it known before the outcome? then accept it here: [accept] tells_target = ["{c.name}"]'
             yield Finding(f"column {c.name!r}", trouble.what, cure)

@@ -18,6 +18,7 @@ from fedconvex.federation import Federation
 from fedconvex.problems import Problem
 from fedconvex.registry import class_named
 from fedconvex.study.agreement import CATEGORY, INDICATOR, LOSSES, MISSING_LEVEL, NUMBER, OTHER, OTHER_LEVEL, Study
+from fedconvex.study.model_formula import used_in
 from fedconvex.study.preparing import SITE_COLUMN
 from fedconvex.sums import PlainSums
 from fedconvex.tables.columns import Columns
@@ -98,6 +99,10 @@ def book(study: Study) -> dict[str, np.ndarray]:
         if c.marker:
             made[c.marker] = (side + 1.0) / 2.0
     made[target] = 1.0 + np.arange(n) % 3 if values is None else _cycled(values, n)
+    if study.target["event"] is not None:
+        made[study.target["event"]] = _cycled(("0", "1"), n)
+    if study.target["entry"] is not None:
+        made[study.target["entry"]] = np.zeros(n)
     made[SITE_COLUMN] = _cycled(study.sites, n)
     return made
 
@@ -106,10 +111,12 @@ def _cycled(names: tuple[str, ...], n: int) -> np.ndarray:
     return np.array([names[i % len(names)] for i in range(n)], dtype=object)
 
 
-def _reading(study: Study) -> dict[str, Any]:
-    """Return how columns are to be understood: as the study says, whatever they look like."""
+def _reading(study: Study, formula: str | None = None) -> dict[str, Any]:
+    """Return how columns are to be understood, those of a formula if there is one: as the study says."""
     names = [n for c in study.columns for n in (c.name, c.marker) if n is not None]
-    return {"as_category": [c.name for c in study.columns if c.kind == CATEGORY], "keep": names}
+    used = names if formula is None else used_in("ask.analyse.formula", formula, names)[1]
+    categories = [c.name for c in study.columns if c.kind == CATEGORY and c.name in used]
+    return {"as_category": categories, "keep": [name for name in names if name in used]}
 
 
 def _sums(study: Study) -> Any:
@@ -127,27 +134,40 @@ def _in_order(columns: Columns, study: Study) -> Columns:
 
 
 def _analyse(study: Study, settings: dict[str, Any]) -> Question:
-    target, values = study.target["column"], study.target["values"]
-    reference = {c.name: c.reference or c.values[0] for c in study.columns if c.kind == CATEGORY}
+    target, values, reading = study.target["column"], study.target["values"], _reading(study, settings["formula"])
+    reference = {c.name: c.reference or c.values[0] for c in study.columns if c.name in reading["as_category"]}
     reference |= {} if values is None else {target: values[0]}
+    times = {"event": study.target["event"], "entry": study.target["entry"], "ties": settings["ties"]}
+    own = settings["strata"] == "site" and times["event"] is None  # of times every site has a baseline hazard
     plan = plan_analysis(
-        book(study), target, SITE_COLUMN, family=settings["family"], site_intercepts=settings["strata"] == "site",
-        reference=reference, sums=_sums(study), **_reading(study),
+        book(study), target, SITE_COLUMN, formula=settings["formula"], family=settings["family"], site_intercepts=own,
+        reference=reference, sums=_sums(study), **times, **reading,
     )  # fmt: skip
     p = len(plan.names)
-    t, first = p * (p + 1) // 2, "before the first round"
+    return Question("analyse", plan.method, plan.make, plan.rows, p, p, _leaving(settings, p), plan)
+
+
+def _leaving(settings: dict[str, Any], p: int) -> list[Leaving]:
+    """Return what leaves a site in an analysis of p coefficients."""
+    t, first, cox = p * (p + 1) // 2, "before the first round", settings["family"] == "cox"
     leaving = [
         Leaving(first, "sums of columns and of squares, twice; six sums of responses", 4 * p + 6, "once"),
         Leaving(first, "sums of products of columns", t, "once"),
         Leaving("a trial model", "value, gradient and Hessian of the likelihood", t + p + 2, "every round"),
         Leaving("at the end", "what rounding may have done, the expected information", t + p + 4, "once"),
     ]
+    if cox:
+        leaving[-1] = Leaving("at the end", "what rounding may have done", p + 2, "once")
+        leaving.append(
+            Leaving("at the end", "scores and Hessians weighted by time; pairs in order", p + 2 * t + 3, "once")
+        )
     if settings["robust"] is not None:
-        leaving.append(Leaving("at the end", "sums of squares of scores", 4 * t + 3, "once"))
+        squares = 2 if settings["family"] in ("cox", "multinomial") else 4
+        leaving.append(Leaving("at the end", "sums of squares of scores", squares * t + 3, "once"))
     if settings["intervals"] == "profile":
         ends = 2 * p * (t + p + 2)
         leaving.append(Leaving("models beside the estimate", "as at a trial model, for each end", ends, "every round"))
-    return Question("analyse", plan.method, plan.make, plan.rows, p, p, leaving, plan)
+    return leaving
 
 
 def _solve(study: Study, settings: dict[str, Any]) -> Question:

@@ -44,6 +44,12 @@ def invented(study: Study, site: str, rows: int, seed: int) -> dict[str, list[st
     if values is not None:
         noisy = score[:, None] * np.arange(len(values)) + rng.gumbel(size=(rows, len(values)))
         cells[study.target["column"]] = [values[j] for j in noisy.argmax(axis=1)]
+    elif family == "cox":
+        times = np.maximum(rng.exponential(size=rows) * np.exp(-0.5 * score), 1e-3)
+        cells[study.target["column"]] = [f"{v:.6g}" for v in times]
+        cells[study.target["event"]] = [study.target["events"][int(seen)] for seen in rng.random(rows) < 0.7]
+        if study.target["entry"] is not None:
+            cells[study.target["entry"]] = [f"{v:.6g}" for v in 0.5 * times * rng.random(rows)]
     elif family in ("poisson", "quasipoisson"):
         cells[study.target["column"]] = [str(v) for v in rng.poisson(np.exp(np.clip(0.5 * score, -3.0, 3.0)))]
     else:
