@@ -166,6 +166,17 @@ def _by_label(given_: Instance, own: bool = False) -> Instance:
     return Instance(f"{given_.name}, by class" + (", own" if own else ""), words, given_.data, cache(make))
 
 
+def _mixtures(tiny: Tiny) -> Problem:
+    """Return a client with the rows of one domain, or of it and the next, for every client as a domain."""
+    K, n, next_too = len(tiny.sizes), tiny.sizes[0], int(tiny.knobs["mixed"])
+    domains = [[k, (k + 1) % K][: 1 + next_too] for k in range(K)]
+    which = np.array([k * n + i for held in domains for k in held for i in range(n)])
+    who = np.repeat(np.arange(K), [n * len(held) for held in domains])
+    rows, labels = np.array(tiny.rows)[which], np.array(tiny.labels)[which]
+    fed = Federation.from_arrays(rows, labels, who, which // n)
+    return Problem(fed, LOSSES[tiny.loss](), tiny.l2)
+
+
 THEOREMS = (
     Theorem(
         name="agnostic-clients",
@@ -178,6 +189,14 @@ THEOREMS = (
         says="Where clients are mixtures of domains, the worst client is at least as well off as the worst domain.",
         loose="Attained if every domain has a client of its own.",
         method=given(AFL, step_size=0.1, domain_step_size=0.1),
+        space=Space(
+            lambda k: given(AFL, step_size=0.1, domain_step_size=0.1),
+            {"mixed": Whole(0, 1)},
+            losses=("squared", "logistic"),
+            rounds=(1, 1),
+            problem=_mixtures,
+            start=from_zero,
+        ),
         checks=(
             _by_label(copied_rows),
             _by_label(breast_cancer_copied),

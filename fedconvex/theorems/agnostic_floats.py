@@ -141,6 +141,9 @@ THEOREMS = (
         loose="An equation.",
         method=fixed_step(0.25, AgnosticFedAvg, domain_step_size=0.1, local_steps=3),
         rounds=2,
+        space=local_sgd_space(
+            lambda **work: fixed_step(0.25, AgnosticFedAvg, domain_step_size=0.1, **work), most=3, rounds=(1, 3)
+        ),
         checks=(
             three_domains,
             breast_cancer_domains,

@@ -132,6 +132,7 @@ THEOREMS = (
         loose="Attained by two clients of equal gradients in length; elsewhere the K-th singular value is far below.",
         method=given(FederatedNewton),
         rounds=1,
+        space=Space(lambda k: given(FederatedNewton), {}, losses=("squared", "logistic"), rounds=(1, 3)),
         checks=(
             opposing,
             diabetes,

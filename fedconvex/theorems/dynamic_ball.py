@@ -382,6 +382,14 @@ THEOREMS = (
         says="Where losses bend unequally the deviation is governed by how they bend on a ball that no run leaves.",
         loose="The worst direction at the largest distance; with mini-batches the ball grows with the rounds.",
         method=sampled_agents(share=0.5),
+        space=local_sgd_space(
+            lambda share, **work: sampled_agents(share=share, batch_size=None, participation=64, **work),
+            1.0,
+            batches=0,
+            most=1,
+            losses=("logistic", "hinge"),
+            rounds=(1, 10),
+        ),
         rounds=20,
         checks=(
             moving_breast_cancer,

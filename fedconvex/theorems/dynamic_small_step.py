@@ -14,6 +14,7 @@ from fedconvex.theorems.parts.tracking import (
     SETTING,
     TrackingConstants,
     agents_of,
+    agents_space,
     equal_agents,
     sampled_agents,
     sampling,
@@ -206,6 +207,7 @@ THEOREMS = (
         says="The steady state is the small-step formula over 1 - θ, θ between μλ_min(M)/2 and μλ_max(M)/2.",
         loose="Attained with one feature; else the largest eigenvalue of M in the place of a mean.",
         method=_one_step(0.5),
+        space=agents_space(most=1),
         drift=1e-4,
         checks=(
             unequal_hessians,

@@ -375,6 +375,13 @@ def _distance(
 
 _SPACE = local_sgd_space(fixed_step, 1.9, batches=0, weighted=True, rounds=(1, 1))
 
+_PROXIMAL = Space(
+    lambda k: given(FedProx, proximal_mu=k["mu"], solver=ProximalPoint()),
+    {"mu": Real(0.01, 100.0)},
+    rounds=(1, 1),
+    weighted=True,
+)
+
 THEOREMS = (
     Theorem(
         name="fedavg-bias",
@@ -424,6 +431,7 @@ THEOREMS = (
         says="The limit of FedProx on least squares is off the optimum by spread over the proximal weight.",
         loose="Attained by two parabolas; 15 to 20 times on random federations.",
         method=given(FedProx, proximal_mu=1.0, solver=ProximalPoint()),
+        space=_PROXIMAL,
         checks=(
             unequal_hessians,
             diabetes,

@@ -414,7 +414,12 @@ def _searched(scheme: int = 0, **settings: Any) -> MethodRule:
     return decaying_step(**with_scheme(scheme, settings))
 
 
-_SPACE = local_sgd_space(_searched, more={"scheme": Whole(0, 3)}, weighted=True, most=16)
+def with_schemes(most: int, **space: Any) -> Space:
+    """Return the space of FedAvg with decaying steps and every scheme of sampling."""
+    return local_sgd_space(_searched, more={"scheme": Whole(0, 3)}, weighted=True, most=most, **space)
+
+
+_SPACE = with_schemes(16)
 
 THEOREMS = (
     Theorem(

@@ -13,14 +13,19 @@ from fedconvex.solvers.environments.games import buffer_errors, buffer_radius
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.environments import (
     at_rounds,
+    boxed,
     chain_game,
     clinics_at_play,
     clinics_that_agree,
     coloured_game,
     four_equal_players,
+    in_the_box,
     last_state,
     nearly_equal_players,
+    of_one_model,
+    of_two,
     opposed_players,
+    players_space,
     playing,
     small_boxes,
     two_clinics,
@@ -325,6 +330,7 @@ THEOREMS = (
             Check(chain_game, playing(FLGame(buffer=2), "exact responses to means")),
             two_clients,  # no game
         ),
+        space=players_space(boxed, lambda k: IRMGame(), (1, 3), in_the_box, bound=Real(1e-3, 10.0)),
         **_ABOUT,
     ),
     Theorem(
@@ -347,6 +353,7 @@ THEOREMS = (
             Check(four_equal_players, playing(FLGame(buffer=3), "exact responses to means")),  # too short
             unequal_players,  # unequal coefficients
         ),
+        space=players_space(of_one_model, lambda k: FLGame(buffer=k["buffer"]), (1, 20), buffer=Whole(3, 6)),
         **_ABOUT,
     ),
     Theorem(
@@ -368,6 +375,7 @@ THEOREMS = (
             Check(small_boxes, rounds=1),  # coefficients outside of the boxes
             chain_game,  # correlated features
         ),
+        space=players_space(of_two, lambda k: IRMGame(), (45, 45), bound=Real(0.1, 10.0), apart=Real(0.05, 1.0)),
         **_ABOUT,
     ),
 )

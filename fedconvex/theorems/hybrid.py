@@ -284,6 +284,15 @@ def _ascent(**settings: Any) -> MethodRule:
     return MethodRule("fixed", lambda theorem, problem, start, rounds: HybridDualAscent(**settings))
 
 
+def _some_rows(batch: int) -> MethodRule:
+    """Return dual ascent on at most so many rows of a group, or on all."""
+
+    def make(theorem: Theorem, problem: Any, start: np.ndarray, rounds: int) -> HybridDualAscent:
+        return HybridDualAscent(batch_size=min(batch, int(problem.federation.rows.sizes.min())) or None)
+
+    return MethodRule("fixed", make)
+
+
 def _steps(share: float, Q: int) -> MethodRule:
     """Return tracked steps of this share of 1/L."""
 
@@ -317,6 +326,7 @@ THEOREMS = (
             Check(blocks.tumours_in_blocks, _steps(0.5, 1)),  # another method
             two_clients,  # no blocks
         ),
+        space=blocks.blocks_space(_some_rows, from_zero, batch=Whole(0, 5)),
         **_ABOUT,
     ),
     Theorem(
@@ -338,6 +348,7 @@ THEOREMS = (
             Check(blocks.one_column, _steps(0.38, 8), start=blocks.between),
             Check(blocks.with_a_gap, _steps(1.2, 5)),  # too large
         ),
+        space=blocks.blocks_space(_steps, share=Real(0.02, 1.9, 3.0), Q=Whole(1, 8)),
         **_ABOUT,
     ),
     Theorem(
@@ -358,6 +369,7 @@ THEOREMS = (
             Check(blocks.with_a_gap, _steps(1.0, 1)),
             blocks.with_a_gap,  # several local steps on several groups of both
         ),
+        space=blocks.blocks_space(_steps, share=Real(0.1, 1.0), Q=Whole(1, 6)),
         **_ABOUT,
     ),
 )

@@ -10,6 +10,7 @@ from fedconvex.problems import InvariantProblem
 from fedconvex.solvers.environments.invariance import Environments, dual_bound, multiplier_matrix
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.environments import (
+    ENVIRONMENTS,
     at_rounds,
     chain_environments,
     chain_in_hundreds,
@@ -184,7 +185,7 @@ def _shown(s: Setting) -> dict[str, tuple[float, str]]:
     }
 
 
-_ABOUT: dict[str, Any] = {"kind": InvariantProblem, "shown": _shown, "statement": STATEMENT}
+_ABOUT: dict[str, Any] = {"kind": InvariantProblem, "shown": _shown, "statement": STATEMENT, "space": ENVIRONMENTS}
 
 THEOREMS = (
     Theorem(

@@ -89,7 +89,7 @@ from fedconvex.theorems.parts.setting import (
     stationary,
 )
 from fedconvex.theorems.parts.theorem import Check, Instance, MethodRule, Reading, Statement, Theorem, local_sgd_reading
-from fedconvex.theorems.parts.tiny import Real, Space, Tiny, Whole, from_zero, local_sgd_space
+from fedconvex.theorems.parts.tiny import LOSSES, Real, Space, Tiny, Whole, from_zero, local_sgd_space
 from fedconvex.theory.bound import (
     FROM_MINIMUM,
     LAST_SYNCHRONISED,

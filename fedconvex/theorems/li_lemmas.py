@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 
 from fedconvex.methods import ProportionalSampling, ScaledSampling, UniformSampling
-from fedconvex.theorems.fedavg_strongly_convex import along_the_run, decaying_step, fedavg_schedule, share_of_moves
+from fedconvex.theorems.fedavg_strongly_convex import (
+    along_the_run,
+    decaying_step,
+    fedavg_schedule,
+    share_of_moves,
+    with_schemes,
+)
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.local_lemmas import CLIENT_DRIFT, inside_rounds, moments_of_round
 
@@ -181,7 +187,12 @@ def _sampled(s: Setting, rounds: Sequence[int]) -> Found:
 
 
 _LOCAL: dict[str, Any] = {"local_steps": 3, "batch_size": 4}
-_ABOUT: dict[str, Any] = {"statement": STATEMENT, "method": decaying_step(**_LOCAL), "rounds": 5}
+_ABOUT: dict[str, Any] = {
+    "statement": STATEMENT,
+    "method": decaying_step(**_LOCAL),
+    "rounds": 5,
+    "space": with_schemes(most=8, rounds=(1, 20)),
+}
 _DRIFTING: tuple[Instance | Check, ...] = (
     unequal_hessians,
     diabetes,

@@ -225,7 +225,12 @@ def _drift(s: Setting, rounds: Sequence[int]) -> Found:
 
 
 _LOCAL: dict[str, Any] = {"local_steps": 3, "batch_size": 4}
-_GUIDE: dict[str, Any] = {"statement": STATEMENT, "method": fixed_step(0.25, **_LOCAL), "rounds": 5}
+_GUIDE: dict[str, Any] = {
+    "statement": STATEMENT,
+    "method": fixed_step(0.25, **_LOCAL),
+    "rounds": 5,
+    "space": local_sgd_space(fixed_step, 0.25, most=16, rounds=(1, 5), weighted=True),
+}
 _PULLED = Check(two_clients, fixed_step(0.01, local_steps=3))
 _NOISY = Check(equal_clients, fixed_step(0.01, local_steps=3, batch_size=1))
 _ONE_NOISY = Check(equal_clients, fixed_step(0.01, batch_size=1), 1, at_minimiser)

@@ -216,6 +216,7 @@ THEOREMS = (
         loose="An equation at the end itself; one step from the minimum leaves a part of a percent of the interval.",
         method=given(FederatedNewton),
         rounds=10,
+        space=Space(lambda k: given(FederatedNewton), {}, losses=("logistic", "logistic", "squared"), rounds=(1, 6)),
         checks=(
             two_logistic_clients,
             shifted_logistic,

@@ -127,6 +127,9 @@ THEOREMS = (
         statement=STATEMENT,
         says="The mean of RADFed's models ends where FedAvg with equal weights does, for any redistribution.",
         loose="An equation.",
+        space=local_sgd_space(
+            fixed_step, 1.0, RADFed, most=5, rounds=(1, 1), more={"models": Whole(1, 3), "redistributions": Whole(1, 3)}
+        ),
         method=fixed_step(0.25, RADFed, local_steps=3, models=2, redistributions=2),
         checks=(
             two_parabolas[0],

@@ -343,6 +343,7 @@ _SPACE = local_sgd_space(
     most=8,
     rounds=(1, 400),
     losses=("squared", "hinge"),
+    tries=12,
     more={"sampled": Whole(0, 2), "copies": Whole(1, 12)},
 )
 

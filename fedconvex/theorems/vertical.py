@@ -19,6 +19,7 @@ from fedconvex.theorems.parts.owners import (
     blood,
     duality_gap,
     one_column_thrice,
+    owners_space,
     problem_of,
     shared_direction,
     three_owners,
@@ -331,6 +332,11 @@ def _near_limit(share: float, Q: int) -> MethodRule:
     return MethodRule(f"{share:g} times the damping beyond which it diverges", make)
 
 
+def _damped(damping: float, **work: Any) -> MethodRule:
+    """Return FedBCD with a share of the damping 1/m."""
+    return MethodRule("fixed", lambda theorem, p, *_: FedBCD(damping=damping / p.federation.K, **work))
+
+
 _DESCENT = MethodRule("1/L", lambda theorem, problem, start, rounds: VerticalGradientDescent(step_size="auto"))
 _ABOUT: dict[str, Any] = {"kind": VerticalProblem, "shown": _shown, "statement": STATEMENT}
 
@@ -358,6 +364,7 @@ THEOREMS = (
             Check(three_owners, _blocks(participation=1)),
             two_clients,  # no owners
         ),
+        space=owners_space(_damped, (1, 6), damping=Real(0.1, 1.0, 4.0), local_steps=Whole(1, 6)),
         **_ABOUT,
     ),
     Theorem(
@@ -380,6 +387,7 @@ THEOREMS = (
             Check(three_owners, _blocks()),  # not quadratic
             Check(shared_direction, _blocks(damping=1.0), 3),  # too short
         ),
+        space=owners_space(_near_limit, (60, 200), ("squared",), share=Real(0.9, 1.3), Q=Whole(1, 6)),
         **_ABOUT,
     ),
     Theorem(
@@ -395,6 +403,7 @@ THEOREMS = (
         method=_DESCENT,
         rounds=4,
         checks=(three_owners, tumours, blood, Check(shared_direction, _blocks(damping=1.0)), two_clients),
+        space=owners_space(_blocks, (1, 4), local_steps=Whole(1, 3)),
         **_ABOUT,
     ),
 )

@@ -22,6 +22,7 @@ from fedconvex.theorems.parts.posteriors import (
     hospitals,
     personal_hospitals,
     personal_lines,
+    posterior_space,
     problem_of,
     shift_map,
     steps_of,
@@ -276,7 +277,7 @@ def _near_limit(share: float) -> MethodRule:
     def make(theorem: Theorem, problem: Any, start: np.ndarray, rounds: int) -> VIRTUAL:
         linear = Hypothesis("normal noise", f"{problem.loss!r}", problem.linear)
         require("virtual", linear)
-        return VIRTUAL(rho=share * largest_damping(problem.damping()))
+        return VIRTUAL(rho=min(share * largest_damping(problem.damping()), 1.99))
 
     return MethodRule(f"{share:g} times the largest damping", make)
 
@@ -303,6 +304,7 @@ THEOREMS = (
             Check(votes, _at(0.5, local_steps=1, step_size=0.5), 5),
             two_clients,  # no posterior
         ),
+        space=posterior_space(_at, (1, 4), knobs={"rho": Real(0.05, 1.0)}, losses=("squared", "squared", "logistic")),
         **_ABOUT,
     ),
     Theorem(
@@ -325,6 +327,7 @@ THEOREMS = (
             Check(equal_designs, _at(0.5, participation=1)),  # sampled clients
             Check(votes, _at(0.5)),  # not linear
         ),
+        space=posterior_space(_near_limit, (30, 60), tries=4, knobs={"share": Real(0.9, 1.3)}),
         **_ABOUT,
     ),
     Theorem(
@@ -345,6 +348,7 @@ THEOREMS = (
             Check(personal_hospitals, rounds=50),
             hospitals,  # diagonal
         ),
+        space=posterior_space(lambda full: _at(1.0, participation=1), (8, 20), tries=8, knobs={"full": Whole(1, 1)}),
         **_ABOUT,
     ),
 )

@@ -219,6 +219,7 @@ THEOREMS = (
         loose="Attained in the limit by two alike clients; elsewhere errors of clients partly cancel.",
         method=_newton(),
         rounds=8,
+        space=Space(lambda k: _newton(), {}, losses=("logistic", "logistic", "squared"), rounds=(1, 8)),
         checks=(
             two_counts,
             counts_apart,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from fedconvex.hybrid_federation import HybridFederation
 from fedconvex.methods import FedBCD, GradientDescent
 from fedconvex.problems import HybridProblem, VerticalProblem
 from fedconvex.theorems.kit import *
+from fedconvex.theorems.parts.owners import apart, side_by_side
 from fedconvex.vertical_federation import VerticalFederation
 
 
@@ -72,6 +73,32 @@ def by_rows(s: Setting) -> np.ndarray:
             ends.append(v)
         w = shares @ ends
     return w
+
+
+def _tiny_blocks(tiny: Tiny) -> HybridProblem:
+    """Return clients as groups of rows, whose columns are cut in two or left together, or as owners of columns."""
+    loss, l2 = LOSSES[tiny.loss](), tiny.knobs["ridge"]
+    if tiny.knobs["beside"]:
+        columns, y = side_by_side(tiny)
+        return _grid(np.hstack(list(columns)), y, loss, l2, 1, len(columns))
+    X = np.array(tiny.rows)
+    return _grid(X, np.array(tiny.labels), loss, l2, len(tiny.sizes), min(X.shape[1], 1 + int(tiny.knobs["cut"])))
+
+
+def blocks_space(method: Callable[..., MethodRule], start: Any = apart, **knobs: Whole | Real) -> Space:
+    """Return where to look for sharp blocks: few rows and columns, blocks of rows, of columns, or of both."""
+    more: dict[str, Whole | Real] = {
+        "ridge": Real(0.01, 3.0),
+        "against": Whole(0, 1),
+        "beside": Whole(0, 1),
+        "cut": Whole(0, 1),
+    }
+
+    def of(k: Mapping[str, Any]) -> MethodRule:
+        return method(**{name: value for name, value in k.items() if name not in more})
+
+    losses = ("squared", "squared", "logistic")
+    return Space(of, knobs | more, losses=losses, rounds=(1, 6), problem=_tiny_blocks, start=start, tries=60)
 
 
 # ---------------------------------------------------------------- instances

@@ -40,6 +40,45 @@ def playing(method: Any, words: str) -> MethodRule:
     return MethodRule(words, lambda theorem, problem, start, rounds: method)
 
 
+def players_space(
+    make: Callable[[Tiny], GameProblem],
+    method: Any,
+    rounds: tuple[int, int],
+    start: Callable[[Tiny, Any], np.ndarray] = from_zero,
+    **knobs: Whole | Real,
+) -> Space:
+    """Return where to look for sharp games: every client a player; the numbers are the game's, but for the method's."""
+    return Space(lambda k: playing(method(k), "fixed"), knobs, rounds=rounds, problem=make, start=start, tries=60)
+
+
+def boxed(tiny: Tiny) -> GameProblem:
+    """Return the game of a tiny problem's clients, in boxes of the size "bound"."""
+    return GameProblem(tiny.problem().federation, Squared(), tiny.knobs["bound"])
+
+
+def in_the_box(tiny: Tiny, problem: Any) -> np.ndarray:
+    """Return a start in the box that the offset points to; its corner where the offset is none or long."""
+    w = np.resize(tiny.offset if any(tiny.offset) else 1.0, problem.model_shape)
+    return np.asarray(np.clip(w, -problem.bound, problem.bound))
+
+
+def of_one_model(tiny: Tiny) -> GameProblem:
+    """Return a game of players with the offset, or ones, as coefficients, in boxes out of reach."""
+    fed, v = tiny.problem().federation, np.array(tiny.offset if any(tiny.offset) else np.ones(len(tiny.offset)))
+    return GameProblem(
+        Federation.from_arrays(fed.X, fed.X @ v, np.repeat(np.arange(fed.K), fed.sizes)),
+        Squared(),
+        1e6,
+    )
+
+
+def of_two(tiny: Tiny) -> GameProblem:
+    """Return a game of two players with one feature: coefficients of at most the bound, and a difference of a share."""
+    B, D = tiny.knobs["bound"], tiny.knobs["apart"]
+    first = float(np.clip(tiny.labels[0], -1.0, 1.0 - D)) * B
+    return scalar_game((first, first + D * B) if tiny.labels[-1] > 0.0 else (first + D * B, first), B)
+
+
 # ---------------------------------------------------------------- games
 
 
@@ -156,6 +195,16 @@ def clinics() -> InvariantProblem:
     return InvariantProblem(Federation.from_clients([(fed.X[a:b, :3], fed.y[a:b]) for a, b in parts]), Squared(), 1.0)
 
 
+def invariant(tiny: Tiny) -> InvariantProblem:
+    """Return every client as an environment."""
+    return InvariantProblem(tiny.problem().federation, Squared(), tiny.knobs["lam"])
+
+
+def near_the_best(tiny: Tiny, problem: Any) -> np.ndarray:
+    """Return the least local minimum, moved a little."""
+    return np.asarray(problem.minima(5)[0] + tiny.knobs["near"] * np.array(tiny.offset))
+
+
 class DescentState(NamedTuple):
     """The model and how many rounds it took."""
 
@@ -189,6 +238,16 @@ class MomentDescent:
     def traits(self, problem: Any) -> Traits:
         """Nothing is drawn."""
         return Traits(drawn=(), by_round=False)
+
+
+ENVIRONMENTS = Space(
+    lambda k: descent(1e-6),
+    {"lam": Real(0.01, 100.0), "near": Real(1e-3, 1.0)},
+    rounds=(1, 1),
+    problem=invariant,
+    start=near_the_best,
+    tries=6,
+)
 
 
 def descent(step_size: float) -> MethodRule:

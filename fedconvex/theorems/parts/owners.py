@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import numpy as np
 
 from fedconvex import datasets
@@ -32,6 +35,41 @@ def duality_gap(problem: VerticalProblem, w: np.ndarray) -> tuple[float, float]:
     lost = float((2.0 * np.abs(v) + 100.0 * UNIT * terms) @ terms) / l2
     summed = float(np.abs(parts).sum(axis=1).mean()) + float(np.mean(np.abs(z * slopes)))
     return gap, 1.0 + summed + l2 * float(w @ w) + float(v @ v) / l2 + lost
+
+
+def side_by_side(tiny: Tiny) -> tuple[np.ndarray, np.ndarray]:
+    """Return a tiny problem's clients as owners of columns, (owners, rows, columns), and the labels."""
+    n, d = tiny.sizes[0], len(tiny.rows[0])
+    return np.array(tiny.rows).reshape(-1, n, d), np.array(tiny.labels[:n])
+
+
+def apart(tiny: Tiny, problem: Any) -> np.ndarray:
+    """Return the minimiser and an offset: for all owners the same, or of either sign in turn."""
+    best = np.asarray(problem.solve().w)
+    offset = np.resize(tiny.offset, (-(-best.size // len(tiny.offset)), len(tiny.offset)))
+    if tiny.knobs["against"]:
+        offset[1::2] *= -1.0
+    return np.asarray(best + offset.ravel()[: best.size])
+
+
+def _owners(tiny: Tiny) -> VerticalProblem:
+    blocks, y = side_by_side(tiny)
+    return VerticalProblem(VerticalFederation.from_blocks(list(blocks), y), LOSSES[tiny.loss](), tiny.knobs["ridge"])
+
+
+def owners_space(
+    method: Callable[..., MethodRule],
+    rounds: tuple[int, int],
+    losses: tuple[str, ...] = ("squared", "logistic"),
+    **knobs: Whole | Real,
+) -> Space:
+    """Return where to look for sharp columns: one to four owners of the same few rows, every client's rows a block."""
+    more: dict[str, Whole | Real] = {"ridge": Real(0.01, 3.0), "against": Whole(0, 1)}
+
+    def of(k: Mapping[str, Any]) -> MethodRule:
+        return method(**{name: value for name, value in k.items() if name not in more})
+
+    return Space(of, knobs | more, losses=losses, rounds=rounds, problem=_owners, start=apart, tries=60)
 
 
 def between(problem: VerticalProblem) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -71,6 +72,29 @@ def shift_map(problem: GaussianPosteriorProblem, rho: float) -> np.ndarray:
     A = [unpack(packed, fed.d, False) for packed in problem.statistic("curvature")]
     T = site_map(A, problem.prior.precision, None if private is None else private.precision, problem.diagonal)
     return (1.0 - rho) * np.eye(len(T)) + rho * T
+
+
+def posterior_space(method: Callable[..., MethodRule], rounds: tuple[int, int], **space: Any) -> Space:
+    """Return where to look for sharp posteriors; numbers of the method are given as ``knobs``."""
+    more: dict[str, Any] = {
+        "tau": Real(0.1, 10.0),
+        "private": Real(0.1, 10.0),
+        "alone": Whole(0, 1),
+        "full": Whole(0, 1),
+    }
+    knobs = space.pop("knobs", {})
+
+    def make(tiny: Tiny) -> GaussianPosteriorProblem:
+        k = tiny.knobs
+        own = {} if k["alone"] else {"private_precision": k["private"]}
+        shape = "full" if k["full"] else "diagonal"
+        fed, loss = tiny.problem().federation, LOSSES[tiny.loss]()
+        return GaussianPosteriorProblem(fed, loss, prior_precision=k["tau"], covariance=shape, **own)
+
+    def of(k: Mapping[str, Any]) -> MethodRule:
+        return method(**{name: value for name, value in k.items() if name in knobs})
+
+    return Space(of, more | knobs, rounds=rounds, problem=make, start=from_zero, **space)
 
 
 # ---------------------------------------------------------------- instances

@@ -87,10 +87,14 @@ class Whole(NamedTuple):
 
 
 class Real(NamedTuple):
-    """Positive numbers from low to high, on a logarithmic scale."""
+    """Positive numbers from low to high, on a logarithmic scale.
+
+    With ``beyond`` above 1 some are up to so many times larger than the theorem allows: it refuses them, if it does.
+    """
 
     low: float
     high: float
+    beyond: float = 1.0
 
 
 class Space(NamedTuple):
@@ -115,6 +119,8 @@ class Space(NamedTuple):
         What the theorem speaks about, made of a tiny problem.
     start : callable
         The model that a run starts at, from the tiny problem and what was made of it.
+    tries : int
+        Candidates that `fedconvex verify` takes unless it is told how many; fewer where they are costly.
     """
 
     method: Callable[[Mapping[str, Any]], MethodRule]
@@ -125,6 +131,7 @@ class Space(NamedTuple):
     weighted: bool = False
     problem: Callable[[Tiny], Any] = Tiny.problem
     start: Callable[[Tiny, Any], np.ndarray] = Tiny.start
+    tries: int = 24
 
     def check(self, tiny: Tiny, name: str = "candidate", words: str = "") -> Check:
         """Return the check of a theorem on a tiny problem."""
@@ -165,7 +172,7 @@ def local_sgd_space(
     rule : callable
         Returns the method's rule from ``local_steps`` and ``batch_size``.
     top : float, optional
-        The largest step, as a share of 1/L, which is then the first argument of ``rule``.
+        The largest step, as a share of 1/L, which is then the first argument of ``rule``; some are up to twice that.
     *settings
         Further arguments of ``rule``.
     batches : int
@@ -177,7 +184,7 @@ def local_sgd_space(
     **space
         Fields of `Space`.
     """
-    knobs: dict[str, Whole | Real] = {} if top is None else {"share": Real(0.02 * top, top)}
+    knobs: dict[str, Whole | Real] = {} if top is None else {"share": Real(0.02 * top, top, 2.0)}
     knobs |= {"local_steps": Whole(1, most)} | ({"batch_size": Whole(0, batches)} if batches else {}) | dict(more)
 
     def method(k: Mapping[str, Any]) -> MethodRule:

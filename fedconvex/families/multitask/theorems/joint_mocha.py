@@ -232,6 +232,7 @@ THEOREMS = (
             {"lam": Real(1e-3, 10.0), "eta": Real(1e-2, 100.0)},
             losses=("squared", "hinge"),
             rounds=(1, 60),
+            tries=8,
             problem=_rows_as_tasks,
             start=from_zero,
         ),
