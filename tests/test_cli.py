@@ -477,7 +477,10 @@ def test_interrupt_says_what_was_saved(capsys, monkeypatch, tmp_path, checkpoint
 
 def test_verify_prints_a_table_and_details(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
-    assert main(["verify", "--theorem", "weight-divergence-zhao", "--theorem", "weight-divergence-convex"]) == 0
+    assert (
+        main(["verify", "--no-search", "--theorem", "weight-divergence-zhao", "--theorem", "weight-divergence-convex"])
+        == 0
+    )
     captured = capsys.readouterr()
     assert captured.err == ""
     assert max(map(len, captured.out.splitlines())) <= 120
@@ -495,7 +498,7 @@ def test_verify_prints_a_table_and_details(capsys, monkeypatch):
 
 
 def test_verify_prints_json(capsys):
-    facts = _json(capsys, "verify", "--theorem", "weight-divergence-zhao", "--seed", 3)
+    facts = _json(capsys, "verify", "--no-search", "--theorem", "weight-divergence-zhao", "--seed", 3)
     assert facts["violated"] is False
     assert facts["about"]["seed"] == "3"
     sharp = len(checks(["weight-divergence-zhao"])) - 4
@@ -515,7 +518,7 @@ def test_verify_a_violated_theorem_is_exit_status_1(capsys, monkeypatch, tmp_pat
         return Bound({"all": 1e-9}, right.quantity, "planted", right.at(s).requires)
 
     monkeypatch.setitem(THEOREMS, "weight-divergence-zhao", right._replace(bound=planted, read=None))
-    argv = ["verify", "--theorem", "weight-divergence-zhao", "--report", str(tmp_path / "out")]
+    argv = ["verify", "--no-search", "--theorem", "weight-divergence-zhao", "--report", str(tmp_path / "out")]
     assert main(argv) == 1
     out = capsys.readouterr().out
     decided = len(checks(["weight-divergence-zhao"])) - 2
@@ -591,7 +594,7 @@ def test_long_commands_say_a_line_a_minute_without_a_terminal(capsys, monkeypatc
 
 
 def test_verify_shows_progress_on_terminals_only(capsys, monkeypatch):
-    argv = ["verify", "--theorem", "weight-divergence-zhao", "--json"]
+    argv = ["verify", "--no-search", "--theorem", "weight-divergence-zhao", "--json"]
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     assert main(argv) == 0
     captured = capsys.readouterr()
@@ -637,7 +640,7 @@ def test_verify_every_theorem(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("COLUMNS", "100")
     first = list({check.theorem: check for check in reversed(checks())}.values())
     monkeypatch.setattr("fedconvex.verify.checks", lambda *args: first)
-    assert main(["verify", "--report", str(tmp_path)]) == 0
+    assert main(["verify", "--no-search", "--report", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 100 + len(str(tmp_path))
     assert "0 VIOLATED" in out

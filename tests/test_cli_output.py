@@ -116,7 +116,7 @@ def test_a_page_that_fails_does_not_lose_the_table(capsys, monkeypatch, tmp_path
         raise OSError(28, "No space left on device", "index.html")
 
     monkeypatch.setattr("fedconvex.report.page.write_page", full)
-    assert main(["verify", "--theorem", "svrg", "--report", str(tmp_path)]) == 2
+    assert main(["verify", "--no-search", "--theorem", "svrg", "--report", str(tmp_path)]) == 2
     said = capsys.readouterr()
     assert "a table" in said.out
     assert "Wrote" not in said.out
@@ -284,7 +284,7 @@ def test_warnings_are_one_line_without_source(capsys, monkeypatch):
     monkeypatch.setattr("fedconvex.verify.verify_suite", warn)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        assert main(["verify", "--theorem", "svrg"]) == 0
+        assert main(["verify", "--no-search", "--theorem", "svrg"]) == 0
     assert capsys.readouterr().err == "fedconvex: warning: the rows are odd\n"
 
 
@@ -393,7 +393,7 @@ def test_ctrl_c_is_no_error(way, capsys, monkeypatch):
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     monkeypatch.setattr("fedconvex.verify.verify_suite", lambda *a, **k: way())
     try:
-        assert main(["verify", "--theorem", "svrg"]) == 130
+        assert main(["verify", "--no-search", "--theorem", "svrg"]) == 130
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)

@@ -36,7 +36,7 @@ def answers(monkeypatch, violated=False, inconclusive=False):
 )
 def test_verify(monkeypatch, capsys, violated, inconclusive, status):
     answers(monkeypatch, bool(violated), bool(inconclusive))
-    assert main(["verify", "--theorem", "svrg"]) == status
+    assert main(["verify", "--no-search", "--theorem", "svrg"]) == status
     assert "a table" in capsys.readouterr().out
 
 
@@ -44,7 +44,7 @@ def test_a_reader_who_leaves_does_not_hide_a_violation(monkeypatch):
     """`fedconvex verify | true` printed into a closed pipe, and success was reported."""
     answers(monkeypatch, violated=True)
     monkeypatch.setattr(sys, "stdout", Closed())
-    assert main(["verify", "--theorem", "svrg"]) == FAILED
+    assert main(["verify", "--no-search", "--theorem", "svrg"]) == FAILED
 
 
 def test_the_page_is_written_before_the_table_is_printed(monkeypatch, tmp_path):
@@ -52,19 +52,19 @@ def test_the_page_is_written_before_the_table_is_printed(monkeypatch, tmp_path):
     written = []
     monkeypatch.setattr("fedconvex.report.page.write_page", lambda found, folder: written.append(folder))
     monkeypatch.setattr(sys, "stdout", Closed())
-    assert main(["verify", "--theorem", "svrg", "--report", str(tmp_path / "out")]) == FAILED
+    assert main(["verify", "--no-search", "--theorem", "svrg", "--report", str(tmp_path / "out")]) == FAILED
     assert written == [str(tmp_path / "out")]
 
 
 def test_a_closed_standard_output(monkeypatch):
     answers(monkeypatch)
     monkeypatch.setattr(sys, "stdout", None)
-    assert main(["verify", "--theorem", "svrg"]) == OK
+    assert main(["verify", "--no-search", "--theorem", "svrg"]) == OK
 
 
 def test_a_crash_is_not_a_violation(monkeypatch, capsys):
     monkeypatch.setattr("fedconvex.verify.verify_suite", lambda *a, **k: 1 / 0)
-    assert main(["verify", "--theorem", "svrg"]) == CRASHED
+    assert main(["verify", "--no-search", "--theorem", "svrg"]) == CRASHED
     said = capsys.readouterr().err
     assert "internal error: division by zero" in said
     assert "ZeroDivisionError" in said

@@ -106,14 +106,17 @@ def test_search_against_it_makes_checks(file):
 
 @pytest.mark.slow
 def test_searches_against_the_theorems_of_the_suite(capsys):
-    """--search makes checks beside the suite's own; --thorough searches unless told not to; own data are no place."""
+    """A search makes checks beside the suite's own, unless it is told not to; own data are no place for one."""
     asked = ["verify", "--json", "--theorem", "weight-divergence-convex"]
     found = []
-    for more in ([], ["--search", "12"], ["--thorough", "--search", "0", "--trajectories", "8"]):
+    for more in (["--no-search"], [], ["--search", "12"], ["--thorough", "--search", "0", "--trajectories", "8"]):
         assert main([*asked, *more]) == 0
         found.append([f["setting"].partition(", ")[0] for f in json.loads(capsys.readouterr().out)["findings"]])
-    assert found[1][: len(found[0])] == found[0] == found[2]
-    assert found[1][len(found[0])] == "searched 1"
+    assert found[1][: len(found[0])] == found[2][: len(found[0])] == found[0] == found[3]
+    assert found[1][len(found[0]) :] == ["searched 1"]
+    assert found[2][len(found[0])] == "searched 1"
+    assert main([*asked, "--search", "5", "--no-search"]) == 2
+    assert "--no-search must be given without --search" in capsys.readouterr().err
     assert main([*asked, "--search", "5", "--problem", "breast-cancer"]) == 2
     assert "--search must be without --problem" in capsys.readouterr().err
 

@@ -40,6 +40,7 @@ def add_parser(commands: Any) -> None:
         epilog=textwrap.dedent("""\
             examples:
               fedconvex verify
+              fedconvex verify --no-search
               fedconvex verify --theorem fedavg-refined fedavg-convex
               fedconvex verify --problem wards.csv --target ill --client ward --report out
               fedconvex verify --json > findings.json
@@ -96,8 +97,9 @@ def _add_theorems(verify: Any) -> None:
         type=count("--search", low=0),
         metavar="N",
         help="tiny problems tried against the bound and each of its terms; default 400 with --theorem-file, 600 with "
-        "--thorough, else none",
+        "--thorough, else some dozen against the bound alone",
     )
+    verify.add_argument("--no-search", action="store_true", help="carry out the suite's checks only")
     verify.add_argument(
         "--thorough",
         action="store_true",
@@ -108,21 +110,23 @@ def _add_theorems(verify: Any) -> None:
 class _Effort(NamedTuple):
     """What is done unless the user says otherwise."""
 
-    search: int
+    search: int | None  # None: as many tiny problems as every theorem's space says
     trajectories: int
     precision: float
 
 
-QUICK, OWN, THOROUGH = _Effort(0, 4096, 0.02), _Effort(400, 4096, 0.02), _Effort(600, 16384, 0.01)
+QUICK, OWN, THOROUGH = _Effort(None, 4096, 0.02), _Effort(400, 4096, 0.02), _Effort(600, 16384, 0.01)
 
 
 def _effort(args: argparse.Namespace) -> _Effort:
     """Return what is done: what was asked for, and defaults."""
     usual = THOROUGH if args.thorough else QUICK if args.theorem_file is None else OWN
     given = {name: getattr(args, name) for name in _Effort._fields if getattr(args, name) is not None}
+    if args.no_search and given.get("search"):
+        raise bad("--no-search", "be given without --search", given["search"], "leave one out")
     if args.data is not None and given.get("search"):
         raise bad("--search", "be without --problem: a search makes its own problems", given["search"], "leave one out")
-    return usual._replace(**given) if args.data is None else usual._replace(**given | {"search": 0})
+    return usual._replace(**given | ({"search": 0} if args.no_search or args.data is not None else {}))
 
 
 def _verify(args: argparse.Namespace) -> int:
@@ -167,11 +171,11 @@ def _verify(args: argparse.Namespace) -> int:
     return int(args.status)
 
 
-def _searched(suite: Sequence[Check], known: Mapping[str, Theorem], budget: int, seed: int) -> list[Check]:
+def _searched(suite: Sequence[Check], known: Mapping[str, Theorem], budget: int | None, seed: int) -> list[Check]:
     """Return checks on what searches against the theorems of a suite find."""
     from fedconvex.verify.own_theorems import searched
 
-    names = [name for name in dict.fromkeys(check.theorem for check in suite) if budget and known[name].space]
+    names = [name for name in dict.fromkeys(check.theorem for check in suite) if budget != 0 and known[name].space]
     line, out = progress_line() if names else None, []
     for i, name in enumerate(names):
         tell = None if line is None else lambda share, doing, i=i: line((i + share) / len(names), doing)

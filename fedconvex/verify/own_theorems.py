@@ -155,11 +155,15 @@ def theorems_of(path: str | os.PathLike[str]) -> dict[str, Theorem]:
     return out
 
 
-def searched(theorem: Theorem, budget: int, seed: int = 0, progress: Any = None) -> tuple[Check, ...]:
-    """Return checks on the sharpest instances that searches find: for the bound, and for each term by a third of it."""
-    if theorem.space is None or budget < 1:
+def searched(theorem: Theorem, budget: int | None, seed: int = 0, progress: Any = None) -> tuple[Check, ...]:
+    """Return checks on the sharpest instances that searches find: for the bound, and for each term by a third of it.
+
+    Without a budget the search is for the bound alone, and as long as the theorem's space says.
+    """
+    if theorem.space is None or (budget is not None and budget < 1):
         return ()
-    terms, out = ["", *_terms(theorem)], list[Sharp]()
+    terms, out = ["", *(_terms(theorem) if budget is not None else ())], list[Sharp]()
+    budget = theorem.space.tries if budget is None else budget
     for i, term in enumerate(terms):
         effort = max(budget // 3, min(budget, ROUND)) if term else budget  # random candidates are the same for all
         if progress is not None:

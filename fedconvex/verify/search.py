@@ -33,7 +33,7 @@ from fedconvex.verify.power import term_share, whole_share
 from fedconvex.verify.verdicts import find_theorem
 
 ROUND = 200  # candidates of a restart
-FIRST = 100  # of them random: the same for the bound and for all its terms
+FIRST = 100  # of them random, or half of what there is: the same for the bound and for all its terms
 LONG = 1000  # a budget from which on half of it goes into the best three restarts
 
 
@@ -203,7 +203,7 @@ def _restart(work: tuple[Any, ...]) -> dict[str, Any]:
     share = -math.inf if best is None else share_of(theorem, best, isolate)
     step, failures = 0.5, 0
     for i in range(job.budget):
-        fresh = not long and (i < FIRST or best is None)
+        fresh = not long and (i < min(FIRST, -(-job.budget // 2)) or best is None)
         tiny = drawn(rng, space) if fresh or best is None else _next(rng, space, best, step, long)
         value = share_of(theorem, tiny, isolate)
         if value > share:
@@ -323,6 +323,8 @@ def _knob(rng: np.random.Generator, limits: Whole | Real) -> float:
         return max(limits.low, int(low * (high / low) ** rng.random()))  # small ones as often as large ones
     edge = rng.random()  # limits are sharp more often than what lies between
     value = limits.high if edge < 0.3 else limits.low * (limits.high / limits.low) ** rng.random()
+    if edge > 0.8 and limits.beyond > 1.0:
+        value = limits.high * limits.beyond ** ((edge - 0.8) / 0.2)
     return rounded(value)
 
 

@@ -98,6 +98,7 @@ CAMPAIGNS = {
     "studies": Campaign("campaigns.studies:trial", "studies that end otherwise after kills, hangs and mix-ups", 1),
     "virtual": Campaign("test_virtual:identities_trial", "free energies that their certificate does not bound", 40),
     "virtual-damping": Campaign("test_virtual:damping_trial", "rounds that contract by another factor", 2),
+    "wrong-theorems": Campaign("campaigns.wrong_theorems:trial", "errors of theorems that `verify` misses", 3),
     "verdicts": Campaign("campaigns.verdicts:verdict_trial", "true theorems that rounding violates", 20),
 }
 

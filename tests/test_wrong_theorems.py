@@ -1,0 +1,47 @@
+"""Errors planted in theorems from outside: they can be planted, and the checks or the search notice what they did."""
+
+import pytest
+
+from fedconvex.theorems import THEOREMS
+from fedconvex.verify import tightest
+from tests.campaigns.wrong_theorems import FOREIGN, PLANTED, noticed_by
+
+NAMED = {(p.theorem, p.what): p for p in PLANTED}
+
+
+def test_a_short_search_shows_an_error():
+    """The boxes' part of the certificate alone is refuted from a corner of small boxes; the true bound is not."""
+    true, wrong = THEOREMS["game-certificate"], NAMED["game-certificate", "<F, w> forgotten"].made()
+    assert tightest(wrong, 40).share > 1.0 >= tightest(true, 40).share
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_a_search_notices_what_no_check_does():
+    assert noticed_by(NAMED["game-certificate", "<F, w> forgotten"], 0) == ""
+    assert noticed_by(NAMED["game-certificate", "<F, w> forgotten"], None) == "search"
+    assert noticed_by(NAMED["vertical-rate", "exponent 3T"], 0) == "checks"
+    nothing = NAMED["game-certificate", "<F, w> forgotten"]._replace(edits=())
+    assert nothing.made().bound is not THEOREMS["game-certificate"].bound
+    assert noticed_by(nothing, None) == ""
+
+
+def test_an_error_is_planted_where_its_text_stands():
+    with pytest.raises(AssertionError, match="game-certificate has no 'nowhere': plant it where the line went"):
+        PLANTED[13]._replace(edits=(("nowhere", ""),)).made()
+
+
+@pytest.mark.slow
+def test_all_errors_can_be_planted():
+    assert len(PLANTED) > FOREIGN
+    for planted in PLANTED:
+        true, wrong = THEOREMS[planted.theorem], planted.made()
+        assert (wrong.name, wrong.checks) == (true.name, true.checks)
+        assert wrong.bound is not true.bound or wrong.read is not true.read
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+@pytest.mark.parametrize("planted", PLANTED[33:FOREIGN:9], ids=lambda p: f"{p.theorem}: {p.what}")
+def test_what_checks_noticed_they_notice(planted):
+    assert noticed_by(planted, 0) == "checks"
