@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from fedconvex._check import bad, flag, real
+from fedconvex._check import bad, flag, real, wrong_type
 from fedconvex.study.model_formula import formula, used_in
 from fedconvex.study.schema import Key, Section, Tables, count, number, one_of, pair, text, texts
 from fedconvex.tables.spelling import all_differ
@@ -63,6 +63,13 @@ def listening(address: str) -> tuple[str, int]:
 
 def _prints(who: str, x: Any) -> tuple[str, ...]:
     return tuple(fingerprint(who, one) for one in texts(who, x)) if x != [] else ()
+
+
+def _pinned(who: str, x: Any) -> dict[str, str]:
+    """Return fingerprints of certificates by site."""
+    if not isinstance(x, dict):
+        raise wrong_type(who, "be fingerprints by site", f"{x!r}", 'certificates = { north = "SHA256:..." }')
+    return {site_name(who, name): fingerprint(f"{who}.{name}", one) for name, one in x.items()}
 
 
 def _penalty(who: str, x: Any) -> float:
@@ -131,6 +138,7 @@ COORDINATOR: Section = {
 }
 SITES: Section = {
     "require": Key(_sites, needed=True),
+    "certificates": Key(_pinned, {}),
     "deadline": Key(number(1.0), 600.0),
 }
 ASK: Section = {
@@ -234,6 +242,8 @@ class Study:
         Fingerprints of certificates that are no longer accepted.
     sites : tuple of str
         All of them are required.
+    certificates : mapping from site to str
+        Fingerprints; those that are given must be shown.
     deadline : float
         Seconds that a site is waited for which is lost.
     ask : mapping
@@ -251,6 +261,7 @@ class Study:
     authority: str | None
     revoked: tuple[str, ...]
     sites: tuple[str, ...]
+    certificates: dict[str, str]
     deadline: float
     ask: dict[str, dict[str, Any]]
     secure_sums: bool
@@ -319,11 +330,13 @@ def read_study(path: str | os.PathLike[str]) -> Study:
             raise bad(file.where("target", key), "be no feature", repr(target[key]), "one of them is not needed")
     _check_target(file, target, asked)
     _check_formula(file, target, asked.get("analyse", {}).get("formula"), columns)
+    if strange := [name for name in sites["certificates"] if name not in sites["require"]]:
+        raise bad(file.where("sites", "certificates"), f"be of {', '.join(sites['require'])}", repr(strange[0]))
     if len(sites["require"]) < 2:
         raise bad(file.where("sites", "require"), "name two sites or more", "one")
     return Study(
         head["name"], hashlib.sha256(file.content).hexdigest(), where["address"], where["authority"],
-        where["revoked"], sites["require"], sites["deadline"], asked, ask["secure_sums"],
+        where["revoked"], sites["require"], sites["certificates"], sites["deadline"], asked, ask["secure_sums"],
         ask["bits"], target, columns, file.content,
     )  # fmt: skip
 

@@ -21,7 +21,7 @@ _LARGEST = 1 << 16  # bytes of a PEM file
 SERVER, SITE = "fedconvex:server", "fedconvex:site:"
 
 
-def _library() -> Any:
+def library() -> Any:
     """Return the modules of cryptography that make certificates.
 
     Raises
@@ -43,7 +43,7 @@ def _now() -> datetime.datetime:
 
 
 def _new_key() -> tuple[Any, bytes]:
-    _, _, serialization, ec = _library()
+    _, _, serialization, ec = library()
     key = ec.generate_private_key(ec.SECP256R1())
     form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return key, key.private_bytes(*form)
@@ -57,7 +57,7 @@ def _fresh(path: Path) -> Path:
 
 
 def _named(name: str) -> Any:
-    x509 = _library()[0]
+    x509 = library()[0]
     return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name[:64])])
 
 
@@ -65,7 +65,7 @@ def _signed(
     subject: Any, public: Any, issuer: Any, key: Any, extensions: list[tuple[Any, bool]], days: int, last: Any = None
 ) -> bytes:
     """Return a certificate as PEM, which is good for so many days, and no longer than the one that signs it."""
-    x509, hashes, serialization, _ = _library()
+    x509, hashes, serialization, _ = library()
     now = _now()
     end = now + datetime.timedelta(days=days)
     made = x509.CertificateBuilder(issuer, subject, public, x509.random_serial_number())
@@ -97,7 +97,7 @@ def make_authority(study: Any, folder: str | os.PathLike[str], days: int = 365) 
     ValueError, ImportError
         If a file is there already; if cryptography is not installed.
     """
-    x509, _, _, _ = _library()
+    x509, _, _, _ = library()
     days, place = whole("make_authority: days", days, low=1, high=3650), Path(folder)
     files = [_fresh(place / name) for name in ("authority.key", "authority.pem", "server.key", "server.pem")]
     place.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ def make_authority(study: Any, folder: str | os.PathLike[str], days: int = 365) 
 
 
 def _host(name: str) -> Any:
-    x509 = _library()[0]
+    x509 = library()[0]
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
@@ -125,12 +125,12 @@ def _host(name: str) -> Any:
 
 
 def _subject_key(public: Any) -> tuple[Any, bool]:
-    return _library()[0].SubjectKeyIdentifier.from_public_key(public), False
+    return library()[0].SubjectKeyIdentifier.from_public_key(public), False
 
 
 def _leaf(names: list[Any], key: Any, root: Any, server: bool) -> list[tuple[Any, bool]]:
     """Return the extensions of a certificate that signs no others."""
-    x509 = _library()[0]
+    x509 = library()[0]
     usage = x509.ExtendedKeyUsageOID.SERVER_AUTH if server else x509.ExtendedKeyUsageOID.CLIENT_AUTH
     public = key.public_key() if hasattr(key, "public_key") else key
     return [
@@ -155,7 +155,7 @@ def make_request(site: str, folder: str | os.PathLike[str] = ".") -> Path:
     ValueError, ImportError
         If a file is there already; if cryptography is not installed.
     """
-    x509, hashes, serialization, _ = _library()
+    x509, hashes, serialization, _ = library()
     from fedconvex.study.agreement import site_name
 
     name, place = site_name("make_request: site", site), Path(folder)
@@ -185,16 +185,16 @@ def approve(request: str | os.PathLike[str], site: str, folder: str | os.PathLik
     ValueError, FileNotFoundError, ImportError
         If the request is none, of another site, or not signed by its own key.
     """
-    x509, _, serialization, _ = _library()
+    x509, _, serialization, _ = library()
     from fedconvex.study.agreement import site_name
 
     name, place = site_name("approve: site", site), Path(folder)
     secret = existing("fedconvex study cert", place / "authority.key")
     check_owner_only(f"{secret}", secret)
-    key = serialization.load_pem_private_key(_pem(secret), None)
-    authority = x509.load_pem_x509_certificate(_pem(place / "authority.pem"))
+    key = serialization.load_pem_private_key(pem_in(secret), None)
+    authority = x509.load_pem_x509_certificate(pem_in(place / "authority.pem"))
     check_period(f"{place / 'authority.pem'}", authority)
-    content = _pem(request)
+    content = pem_in(request)
     try:
         asked = x509.load_pem_x509_csr(content)
         sound = asked.is_signature_valid
@@ -223,7 +223,8 @@ def check_period(who: str, certificate: Any) -> None:
         raise bad(who, f"be good now, from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC", clock, cure)
 
 
-def _pem(path: str | os.PathLike[str]) -> bytes:
+def pem_in(path: str | os.PathLike[str]) -> bytes:
+    """Return what a file holds that is no longer than certificates, requests and keys are."""
     file = existing("fedconvex study cert", path)
     if file.stat().st_size > _LARGEST:
         raise bad(f"{file}", f"have at most {_LARGEST:,} bytes", f"{file.stat().st_size:,}")
@@ -241,7 +242,7 @@ def fingerprint_of(path: str | os.PathLike[str]) -> str:
     import hashlib
     import ssl
 
-    content = _pem(path).decode("ascii", errors="replace")
+    content = pem_in(path).decode("ascii", errors="replace")
     try:
         der = ssl.PEM_cert_to_DER_cert(content[content.index("-----BEGIN CERTIFICATE") :])
     except ValueError:
@@ -275,6 +276,9 @@ def credentials(study: Any, certificate: Any, key: Any, authority: Any, place: s
         raise bad(f"{authority}", must, f"{got[:24]}...", "ask the coordinator for authority.pem")
     if (own := fingerprint_of(certificate)) in study.revoked:
         raise bad(f"{certificate}", "not be revoked in the study", f"{own[:24]}...", "request a new one: cert request")
+    agreed = study.certificates.get((place or "").removeprefix(SITE), own)
+    if own != agreed:
+        raise bad(f"{certificate}", f"be the one in the study, {agreed[:24]}...", f"{own[:24]}...")
     _good_now(certificate, authority, place)
     revoked = tuple(one.removeprefix("SHA256:").replace(":", "").lower() for one in study.revoked)
     return TLS(certificate, key, authority, study.sites, revoked)
@@ -283,12 +287,12 @@ def credentials(study: Any, certificate: Any, key: Any, authority: Any, place: s
 def _good_now(certificate: Any, authority: Any, place: str | None) -> None:
     """Raise ValueError unless certificates are good now, for this place; else the other end would tell."""
     try:
-        x509 = _library()[0]
+        x509 = library()[0]
     except ImportError:
         return
     for path in (authority, certificate):
         try:
-            found = x509.load_pem_x509_certificate(_pem(path))
+            found = x509.load_pem_x509_certificate(pem_in(path))
         except ValueError as error:
             raise bad(f"{path}", "be a certificate (PEM)", str(error)) from None
         check_period(f"{path}", found)

@@ -19,11 +19,13 @@ from fedconvex.analysis import AnalysisPlan, analyse_sites
 from fedconvex.driver import run
 from fedconvex.models import LinearModel
 from fedconvex.remote import Exchange, Roster, messages
+from fedconvex.remote.masks import KEYS
 from fedconvex.remote.messages import REFUSE
 from fedconvex.study.agreement import INDICATOR, Study
 from fedconvex.study.held_out import Scores, held_out_count
 from fedconvex.study.participation import DIGEST, HELLO, RESULT, RUN, STEP
 from fedconvex.study.questions import Question, loss_of, of_raw_rows, questions
+from fedconvex.study.sealed_keys import CERTIFICATE, LACKS, PROOFS, ROOM, SIGNATURE, proofs_of
 from fedconvex.sweeps.answers_on_disk import alone_in
 
 _TURN = 10.0  # seconds of one exchange; a site that is lost is asked again until the study's deadline is over
@@ -57,6 +59,7 @@ class Coordinator:
         self.digest = np.frombuffer(bytes.fromhex(study.digest), dtype=np.uint8)
         self.run, self.sizes = self._begun()
         self.read: dict[str, int] = {}  # rows of the tables, some of which may be left out
+        self.sealed: dict[int, dict[int, tuple[bytes, bytes]]] = {}  # certificates and signatures of keys, by step
         self.patience = max(math.ceil(study.deadline / _TURN), 1)
         self.facts: dict[str, Any] = {"study": study.name, "digest": study.digest, "run": self.run}
 
@@ -84,9 +87,17 @@ class Coordinator:
         def ask(t: int, requests: Mapping[int, dict[str, np.ndarray]], most: Any = None) -> dict[int, Any]:
             self.status(f"{self._name(step)}, round {t}" if t >= 0 else f"{self._name(step)}, before the first round")
             marked = {k: {**m, STEP: np.array(step), DIGEST: self.digest} for k, m in requests.items()}
-            if not bounded:
-                return self.transport(t, marked)  # type: ignore[no-any-return]
-            return self.transport(t, marked, most or dict.fromkeys(requests, _SHORT))  # type: ignore[no-any-return]
+            rooms = {k: ROOM + n for k, n in (most or dict.fromkeys(requests, _SHORT)).items()}
+            found = dict(self.transport(t, marked, *([rooms] if bounded else [])))
+            sealed = self.sealed.setdefault(step, {})
+            if lacking := {k: m for k, m in marked.items() if LACKS in found.get(k, {}) and KEYS in m}:
+                again = {k: {**m, PROOFS: proofs_of(sealed, m[KEYS])} for k, m in lacking.items()}
+                found = {k: a for k, a in found.items() if k not in again}
+                found |= self.transport(t, again, *([rooms] if bounded else []))
+            for k, answer in found.items():
+                if CERTIFICATE in answer and SIGNATURE in answer:
+                    sealed[k] = answer[CERTIFICATE].tobytes(), answer[SIGNATURE].tobytes()
+            return {k: {n: a for n, a in m.items() if n not in (CERTIFICATE, SIGNATURE)} for k, m in found.items()}
 
         bounded = getattr(self.transport, "bounded", False)
         ask.bounded = bounded  # type: ignore[attr-defined]

@@ -20,6 +20,7 @@ from fedconvex._check import bad
 from fedconvex._files import npz, own_folder, write_private, write_together
 from fedconvex.models import LinearModel
 from fedconvex.remote import Site, messages, serve
+from fedconvex.remote.masks import KEYS
 from fedconvex.remote.messages import REFUSE, Refused, unsaid
 from fedconvex.study.agreement import Study
 from fedconvex.study.audit_log import AuditLog
@@ -27,6 +28,7 @@ from fedconvex.study.certificates import SITE, credentials
 from fedconvex.study.checking import check_site
 from fedconvex.study.held_out import Scores, losses_at, parted
 from fedconvex.study.questions import Question
+from fedconvex.study.sealed_keys import LACKS, PROOFS, ROOM, Seals
 from fedconvex.study.site_settings import SiteSettings
 from fedconvex.sweeps.answers_on_disk import alone_in
 
@@ -70,6 +72,8 @@ class Participant:
         self.rows, self.questions = found.rows.n, found.questions
         self.read = found.rows.rows  # of the table
         self.credentials: Any = None  # whose `peer` is the coordinator's certificate
+        self.seals: Seals | None = None  # without certificates, in one process, keys are not signed
+        self.proven: dict[int, bytes] = {}  # keys of secure sums, by step
         self.sites = [
             Site(
                 q.method,
@@ -95,7 +99,11 @@ class Participant:
 
     def longest(self) -> int:
         """Return how many bytes a request has at most: one of a step, or a result."""
-        return max(_room(self.questions), *(site.longest() + 4096 for site in self.sites))
+        return max(_room(self.questions), *(site.longest() + 4096 + self._proofs() for site in self.sites))
+
+    def _proofs(self) -> int:
+        """Return how many bytes the proofs of all keys take at most."""
+        return ROOM * (len(self.study.sites) + 1)
 
     def answer(self, message: Arrays) -> dict[str, np.ndarray]:
         """Return the answer to a request, or a refusal; both are in the audit log before it leaves.
@@ -124,6 +132,10 @@ class Participant:
                 return self._kept(message)
             if step is None or not 0 <= step < len(self.sites):
                 raise Refused("there is no such step")
+            if self._lacks_proofs(step, message):
+                found = {LACKS: np.array(1)}
+                self._write("asked for proofs", found, question=self.questions[step].name)
+                return found
         except Refused as error:
             return self._refused("study", "unknown", str(error))
         return self._asked(step, {name: a for name, a in message.items() if not name.startswith("study/")})
@@ -173,6 +185,17 @@ class Participant:
             if session not in self.sessions:
                 self._begin(self.sessions, session, sum(one.startswith(f"{name}:") for one in self.sessions))
 
+    def _lacks_proofs(self, step: int, message: Arrays) -> bool:
+        """Whether keys of secure sums came that are not proven yet to be those of the study's sites."""
+        keys = message.get(KEYS)
+        if keys is None or self.seals is None or self.proven.get(step) == keys.tobytes():
+            return False
+        if PROOFS not in message:
+            return True
+        self.seals.check(self.questions[step].name, keys, message[PROOFS])
+        self.proven[step] = keys.tobytes()
+        return False
+
     def _asked(self, step: int, message: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         site, name = self.sites[step], self.questions[step].name
         kind, number = _read(message)
@@ -188,11 +211,13 @@ class Participant:
             self._write("refused", found, question=name, kind=kind, round=number, why=why, ledger=site.ledger.numbers)
             self.say(f"{name}, {kind}: refused: {why}")
             return found
+        if "public" in found and self.seals is not None:
+            found = found | self.seals.seal(name, found["public"].tobytes())
         left = {key: list(a.shape) for key, a in found.items() if key != "header"}
         self._write(
             "answered", found, question=name, kind=kind, round=number,
             asked={key: list(a.shape) for key, a in message.items()}, left=left,
-            numbers=sum(int(np.prod(shape)) for shape in left.values()),
+            numbers=sum(int(np.prod(shape)) for key, shape in left.items() if not key.startswith("study/")),
             new=site.ledger.numbers - before, ledger=site.ledger.numbers, held=site.ledger.unknown,
         )  # fmt: skip
         if kind == "a round":
@@ -313,6 +338,8 @@ def take_part(study: Study, settings: SiteSettings, say: Any = print, wait: floa
         member = Participant(study, settings, say)
         files = (settings.certificate, settings.key, settings.authority)
         member.credentials = credentials(study, *files, SITE + settings.name)
+        if study.secure_sums:
+            member.seals = Seals(study, settings.name, *files)
         serve(member, study.address, member.credentials, study.sites.index(settings.name), wait)
         member._write("ended", None)
         say("ended")

@@ -19,19 +19,22 @@ from fedconvex._files import own_folder
 from fedconvex.analysis.site_answers import report
 from fedconvex.cli import main
 from fedconvex.models import LinearModel
-from fedconvex.remote import TLS, messages
+from fedconvex.remote import TLS, in_process, messages
+from fedconvex.remote.masks import KEYS
 from fedconvex.remote.messages import Refused
+from fedconvex.secure import Party
 from fedconvex.study import certificates, check_site, read_site
 from fedconvex.study.audit_log import read_log
 from fedconvex.study.certificates import SERVER, SITE, approve, credentials, make_request
 from fedconvex.study.held_out import Losses
 from fedconvex.study.participation import HELLO, RESULT, RUN
 from fedconvex.study.questions import questions
+from fedconvex.study.sealed_keys import CERTIFICATE, PROOFS, SIGNATURE, Seals, proofs_of
 from fedconvex.study.trial import _free_port as free_port
 from tests.study.test_network import STUDY as WARDS
 from tests.study.test_network import certified, met, study_in
-from tests.study.test_study import STUDY, message, written
-from tests.study.test_what_sites_keep import SOLVE, one, said
+from tests.study.test_study import SITES, STUDY, conducted, message, written
+from tests.study.test_what_sites_keep import ANALYSE, SOLVE, one, said
 
 pytest.importorskip("cryptography")
 RUN_A = {RUN: np.full(16, 1, dtype=np.uint8)}
@@ -83,7 +86,7 @@ def test_a_certificate_is_of_its_place_and_not_longer_than_its_authority(tmp_pat
     study = study_in(tmp_path)
     certificates.make_authority(study, tmp_path, days=10)
     pem = approve(make_request("north", tmp_path), "north", tmp_path, days=300)
-    x509 = certificates._library()[0]
+    x509 = certificates.library()[0]
     ends = [
         x509.load_pem_x509_certificate(p.read_bytes()).not_valid_after_utc for p in (pem, tmp_path / "authority.pem")
     ]
@@ -245,6 +248,120 @@ def test_the_farthest_row_is_told_in_few_metrics_only(tmp_path):
         assert "reach" in report(problem, 0, asked) and "reach" in report(problem, 0, asked)
     with pytest.raises(Refused, match="farthest row in more than"):
         report(problem, 0, {**frame, "inverse": 0.5 * np.eye(p)[None]})
+
+
+# ---------------------------------------------------------------- keys of secure sums
+
+
+def sealed(folder, study, name="va", place=None):
+    """A site with certificates, as `join` makes it."""
+    site, place = one(folder, study, name), place or folder
+    site.seals = Seals(study, name, place / f"{name}.pem", place / f"{name}.key", place / "authority.pem")
+    return site
+
+
+def conducted_sealed(folder, study, between=lambda sites, requests: None, changed=lambda k, message: message):
+    sites = [sealed(folder, study, name) for name in study.sites]
+
+    def ask(t, requests):
+        between(sites, requests)
+        return in_process(sites)(t, {k: changed(k, m) for k, m in requests.items()})
+
+    return conducted(folder, study, transport=ask)
+
+
+@pytest.mark.slow
+def test_keys_are_proven_once_and_again_after_a_restart(tmp_path):
+    study, asked = written(tmp_path, study=SOLVE.replace("tol = 1e-9", "tol = 1e-4")), []
+    certified(tmp_path, study, *study.sites)
+
+    def restarting(sites, requests):
+        asked.append(1)
+        if len(asked) == 5:
+            sites[3] = sealed(tmp_path, study)
+
+    found = conducted_sealed(tmp_path, study, restarting)
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    assert (
+        found["model.npz"]
+        == conducted(whole, written(whole, study=SOLVE.replace("tol = 1e-9", "tol = 1e-4")))["model.npz"]
+    )
+    for name, times in (("cleveland", 1), ("va", 2)):
+        lines = list(read_log(tmp_path / f"state_{name}" / "audit.jsonl"))
+        assert sum(line["what"] == "asked for proofs" for line in lines) == times
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pinned", [False, True])
+def test_a_coordinator_that_lies_about_keys_is_found_out(tmp_path, pinned):
+    """With keys of its own in the place of all others' it takes the masks of a site off; that is refused."""
+    study = written(tmp_path, study=ANALYSE)
+    certified(tmp_path, study, *study.sites)
+    if pinned:  # then not even the authority can make another certificate of a site
+        pins = ", ".join(f'{n} = "{certificates.fingerprint_of(tmp_path / f"{n}.pem")}"' for n in study.sites)
+        study = written(tmp_path, study=ANALYSE.replace("[ask]", f"certificates = {{ {pins} }}\n[ask]"))
+    with pytest.raises(ValueError, match=r"sites.certificates must be of"):
+        written(tmp_path, study=ANALYSE.replace("[ask]", f'certificates = {{ x = "SHA256:{"AA:" * 31}AA" }}\n[ask]'))
+    fake = {k: Party(k) for k in range(3)}
+    other = tmp_path / "other"  # certificates of the same authority, for keys that the coordinator holds
+    other.mkdir()
+    for name in ("authority.key", "authority.pem"):
+        (other / name).write_bytes((tmp_path / name).read_bytes())
+    (other / "authority.key").chmod(0o600)
+    for name in study.sites[:3]:
+        approve(make_request(name, other), name, other)
+
+    def lying(k, message, proven=True):
+        if k != 3 or KEYS not in message:
+            return message
+        keys = message[KEYS].copy()
+        for j, party in fake.items():
+            keys[j] = np.frombuffer(party.public, dtype=np.uint8)
+        changed = {**message, KEYS: keys}
+        if PROOFS in message and proven:
+            told = json.loads(message[PROOFS].tobytes())
+            for j, name in enumerate(study.sites[:3]):
+                files = (other / f"{name}.pem", other / f"{name}.key", other / "authority.pem")
+                made = Seals(study, name, *files).seal("analyse", fake[j].public)
+                told[j] = [made[part].tobytes().hex() for part in (CERTIFICATE, SIGNATURE)]
+            changed[PROOFS] = messages.text(json.dumps(told))
+        return changed
+
+    with pytest.raises(ConnectionError, match="a key of secure sums is not proven to be a site's"):
+        conducted_sealed(tmp_path, study, changed=lambda k, m: lying(k, m, proven=False))
+    (tmp_path / "out").rename(tmp_path / "before")
+    why = "is not proven to be" if pinned else "it is not what was sent"  # which is this test's own fault, and later
+    with pytest.raises((ConnectionError, ValueError), match=why):
+        conducted_sealed(tmp_path, study, changed=lying)
+
+
+def test_proofs_are_of_a_question_and_of_different_sites(tmp_path):
+    study = written(tmp_path)
+    certified(tmp_path, study, *study.sites)
+    keys = np.arange(128, dtype=np.uint8).reshape(4, 32)
+    made = [
+        sealed(tmp_path, study, name).seals.seal("analyse", k.tobytes()) for name, k in zip(SITES, keys, strict=True)
+    ]
+    told = {k: (m[CERTIFICATE].tobytes(), m[SIGNATURE].tobytes()) for k, m in enumerate(made)}
+    seals = sealed(tmp_path, study).seals
+    seals.check("analyse", keys, proofs_of(told, keys))
+    wrong = [
+        ("solve", keys, told, "InvalidSignature"),
+        ("analyse", keys[::-1], told, "InvalidSignature"),
+        ("analyse", keys[[0, 1, 2, 2]], {**told, 3: told[2]}, "not of different sites"),
+        ("analyse", keys[:3], told, "not of different sites with this one"),
+        ("analyse", keys, {k: told[k] for k in range(3)}, "is not proven"),
+    ]
+    for question, several, proofs, why in wrong:
+        with pytest.raises(Refused, match=why):
+            seals.check(question, several, proofs_of(proofs, several))
+    with pytest.raises(Refused, match="is not proven"):
+        seals.check("analyse", keys, np.frombuffer(b"[" * 999, dtype=np.uint8))
+    revoked = replace(study, revoked=(certificates.fingerprint_of(tmp_path / "va.pem"),))
+    files = [tmp_path / name for name in ("cleveland.pem", "cleveland.key", "authority.pem")]
+    with pytest.raises(Refused, match="is not proven"):
+        Seals(revoked, "cleveland", *files).check("analyse", keys, proofs_of(told, keys))
 
 
 # ---------------------------------------------------------------- Ctrl-C, SIGTERM, and nobody at the keyboard
