@@ -88,7 +88,8 @@ def test_it_is_analyse_with_names_and_text(rows, rng):
     model = FederatedGLM("poisson", robust="client", level=0.9).fit(frame, y, clients=who)
     found = analyse({"age": X[:, 0], "bp": X[:, 1], "y": y, "k": who}, "y", "k", family="poisson", robust="client",
                     level=0.9, guard=False)  # fmt: skip
-    assert model.summary() == found.summary() and (model.aic_, model.accuracy_) == (found.aic, found.certificate)
+    assert model.summary() == found.summary().replace(" (k) with", " with")
+    assert (model.aic_, model.accuracy_) == (found.aic, found.certificate)
     assert pickle.loads(pickle.dumps(model)).predict(frame).tolist() == model.predict(frame).tolist()
     other = FederatedGLM(negative_binomial(2.0)).fit(X, y, clients=who)
     assert (other.predict(X) > 0.0).all() and clone(other).family.name == "negative-binomial"

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import stats
 
 from fedconvex._check import among, bad, items
-from fedconvex.analysis import heterogeneity, hypothesis_tests
+from fedconvex.analysis import heterogeneity, hypothesis_tests, summary_text
 from fedconvex.analysis.firth import penalised_fall
 from fedconvex.analysis.fitting import Fit, Rows, restricted, standardised
 from fedconvex.analysis.formulas import INTERCEPT
@@ -21,8 +21,8 @@ from fedconvex.analysis.hypothesis_tests import Significance
 from fedconvex.analysis.likelihood import LikelihoodProblem, certified_minimum
 from fedconvex.analysis.over_sites import SitesLikelihood, SitesModel
 from fedconvex.analysis.profile_intervals import ProfileIntervals
+from fedconvex.analysis.summary_text import p_is, shown_p
 
-_MANY, _SMALL = 20, 60  # clients, and rows of one, below which intervals hold less often than they say: docs/analyse.md
 EXACT = "the response is an exact linear function of the columns: there are no standard errors"
 
 
@@ -165,6 +165,39 @@ class Analysis:
         """As R's AIC, which counts an estimated dispersion of gaussian and gamma."""
         return self.rows.family.aic(self.log_likelihood, self.fit.parameters)
 
+    @property
+    def bic(self) -> float | None:
+        """As R's BIC: log n for each number that is estimated in the place of AIC's 2."""
+        ll, count = self.log_likelihood, self.fit.parameters + self.rows.family.parameters
+        return None if ll is None else -2.0 * ll + math.log(self.fit.n) * count
+
+    @property
+    def null_log_likelihood(self) -> float | None:
+        """The log-likelihood of the intercept (the site intercepts) and offsets alone."""
+        fit, family = self.fit, self.rows.family
+        if self.log_likelihood is None:
+            return None
+        found = family.log_likelihood(fit.null, fit.n, fit.constants)
+        return found if found is None or fit.unit == 1.0 else found - fit.n * math.log(fit.unit)
+
+    @property
+    def r_squared(self) -> float | None:
+        """R^2 of gaussian responses; of others McFadden's pseudo R^2; None where the dispersion is estimated."""
+        if self.rows.family.name == "gaussian":
+            return None if self.exact or self.fit.null <= 0.0 else 1.0 - self.deviance / self.null_deviance
+        ll, null = self.log_likelihood, self.null_log_likelihood
+        known = self.rows.family.dispersion == "1" and self.rows.family.name != "cox" and ll is not None and null
+        return 1.0 - ll / null if known else None  # type: ignore[operator]
+
+    @property
+    def overall(self) -> Significance | None:
+        """Likelihood-ratio test of all coefficients but the intercept; None where none is meant, and of Firth's fit."""
+        q, fit = len(self.names) - len(self.rows.intercepts), self.fit
+        if q == 0 or self.robust is not None or self.exact or fit.firth:
+            return None
+        N, df = float(fit.found.value[0]), self.residual_df
+        return hypothesis_tests.likelihood_ratio(fit.null, N, q, fit.phi, df, float(fit.found.gap[0]))
+
     @cached_property
     def exact(self) -> bool:
         """Whether the residuals of a gaussian response are rounding: then there are no standard errors."""
@@ -305,62 +338,30 @@ class Analysis:
 
     def summary(self) -> str:
         """Return the analysis as text."""
-        letter = "z" if self.residual_df is None else "t"
-        ratio = self.ratio
-        head = self.facts()
-        titles = [
-            "",
-            "estimate",
-            "std. error",
-            letter,
-            f"P>|{letter}|",
-            f"[{0.5 * (1 - self.level):.3g}",
-            f"{0.5 * (1 + self.level):.3g}]",
-        ]
-        titles += [ratio] if ratio else []
-        lines = [titles]
-        for c in self.table():
-            cells = [c.name, *(f"{v:.5g}" for v in (c.estimate, c.standard_error)), f"{c.statistic:.3f}", f"{c.p:.3g}"]
-            with np.errstate(over="ignore"):
-                cells += [f"{c.low:.5g}", f"{c.high:.5g}", *([f"{np.exp(c.estimate):.4g}"] if ratio else [])]
-            lines.append(["–" if cell == "nan" else cell for cell in cells])
-        widths = [max(len(line[j]) for line in lines) for j in range(len(titles))]
-        text = [f"{name:<11}{said}" for name, said in head] + [""]
-        for line in lines:
-            text.append(
-                "  ".join(
-                    c.ljust(w) if j == 0 else c.rjust(w) for j, (c, w) in enumerate(zip(line, widths, strict=True))
-                )
-            )
-        return "\n".join(text)
+        return summary_text.summary(self)
 
     def facts(self) -> list[tuple[str, str]]:
         """Return what is said of the fit as a whole."""
         fed, family, fit = self.rows.federation, self.rows.family, self.fit
+        coding = getattr(self.rows, "coding", None)
+        column = "" if coding is None else f" ({coding.columns.name_of('client')})"
+        own = ", an intercept of each client" * self.site_intercepts
         head = [
             *(note for note in self.rows.notes if note[0] == "Left out"),
             ("Response", self.rows.event),
-            ("Family", f"{family.name}, link {family.link}" + (", an intercept of each client" * self.site_intercepts)),
-            ("Clients", f"{fed.K} with {int(fed.sizes.min())} to {int(fed.sizes.max())} rows"),
-            ("Rows", f"{fed.n} of {self.rows.rows_read}" + self._left_out()),
+            ("Family", f"{family.name}, link {family.link}{own}"),
+            ("Observations", f"{fed.n} of {self.rows.rows_read} rows" + self._left_out()),
+            ("Clients", f"{fed.K}{column} with {int(fed.sizes.min())} to {int(fed.sizes.max())} rows"),
             *(note for note in self.rows.notes if note[0] != "Left out"),
             *self._likelihoods(),
         ]
-        kind = "of the model" if self.robust is None else f"robust ({self.robust})"
-        head.append(("Errors", kind + ("" if self.residual_df is None else f", t with {self.residual_df:g} degrees")))
-        head += self._beware()
-        p = fit.problem.size
-        sent = f"{fit.found.rounds} rounds, {(p + 1) * (p + 2) // 2} numbers of each client in a round"
-        said = "Certified" if self.certificate < 1e-3 else "Beware"
-        if self.exact:
-            head.append(("Exact", f"{EXACT} ({sent})"))
-        elif fit.firth:
-            steps = fit.found.rounds
-            head.append(("Firth", f"a stationary point of the penalised likelihood, not certified ({steps} steps)"))
-        elif fit.recession is None:
-            head.append((said, f"off by at most {self.certificate:.1e} standard errors ({sent})"))
-        else:
-            head.append(("Separated", self._separation()))
+        if fit.recession is None and not self.exact:
+            kind = {None: "of the model (nonrobust)", "client": f"robust, clustered by client ({fed.K} clusters)"}
+            said = kind.get(self.robust, f"robust ({self.robust})")
+            t = "" if self.residual_df is None else f"; t with {self.residual_df:g} degrees of freedom"
+            head.append(("Std. errors", said + t))
+        head += [("Warning", words) for words in summary_text.warnings(self)]
+        head.append(self._convergence())
         if isinstance(self.rows, SitesModel):
             head.append(("Sites", self.rows.told))
         if self.profile is not None:
@@ -371,31 +372,42 @@ class Analysis:
             head.append(("Intervals", how))
         return head
 
+    def _convergence(self) -> tuple[str, str]:
+        """Return whether the search has found the estimate, and how near it is."""
+        fit, p = self.fit, self.fit.problem.size
+        sent = f"{fit.found.rounds} rounds, {(p + 1) * (p + 2) // 2} numbers of each client in a round"
+        if self.exact:
+            return "Exact", f"{EXACT} ({sent})"
+        if fit.firth:
+            steps = fit.found.rounds
+            return "Firth", f"a stationary point of the penalised likelihood, not certified ({steps} steps)"
+        if fit.recession is not None:
+            return "Separated", summary_text.separation(self)
+        off = f"at most {self.certificate:.1e} standard errors from the maximum-likelihood estimate ({sent})"
+        return "Converged", f"yes, certified: {off}" if self.certificate < 1e-3 else f"not certified: {off}"
+
     def _likelihoods(self) -> list[tuple[str, str]]:
-        null, phi = self.null_deviance, self.dispersion
-        out = [("Deviance", f"{self.deviance:.6g} (null {null:.6g}), dispersion {phi:.6g}")]
-        if self.log_likelihood is not None:
-            out.append(("Likelihood", f"log-likelihood {self.log_likelihood:.6g}, AIC {self.aic:.6g}"))
-        return out
-
-    def _separation(self) -> str:
-        assert self.fit.recession is not None
-        fed, moved = self.rows.federation, self.fit.recession.moved
-        clients = fed.labels[np.unique(np.searchsorted(fed.ptr, moved, side="right") - 1)]
-        return (
-            f"the likelihood rises for ever, in {moved.size} rows of {', '.join(map(str, clients))}: estimates are"
-            " limits, and have no standard errors"
+        fit, q = self.fit, len(self.names) - len(self.rows.intercepts)
+        out = [("Df", f"residuals {fit.n - fit.parameters:g}, model {q}")]
+        if self.log_likelihood is not None and self.null_log_likelihood is not None:
+            null = f"log-likelihood {self.log_likelihood:.6g} (null {self.null_log_likelihood:.6g})"
+            out.append(("Likelihood", f"{null}, AIC {self.aic:.6g}, BIC {self.bic:.6g}"))
+        if self.r_squared is not None:
+            within = ", within clients" * self.site_intercepts
+            more = f", adjusted {1.0 - (1.0 - self.r_squared) * (1.0 + q / (fit.n - fit.parameters)):.4f}"
+            said = f"{self.r_squared:.4f}" + (more if self.rows.family.name == "gaussian" else " (McFadden)")
+            out.append(("R-squared" if self.rows.family.name == "gaussian" else "Pseudo R-sq.", said + within))
+        if (one := self.overall) is not None:
+            how = "LLR p-value" if one.residual_df is None else "F-statistic"
+            law = f"{one.statistic:.5g} on {one.distribution}, all but the intercept"
+            out.append((how, f"{shown_p(one.p)}; {law}" if one.residual_df is None else f"{law}; {p_is(one.p)}"))
+        known = self.rows.family.dispersion == "1"
+        scale = "scale 1 (fixed)" if known else f"scale (dispersion) {self.dispersion:.6g}"
+        pearson = (
+            "" if fit.recession is not None or self.rows.classes else f", Pearson chi2 {fit.pearson * fit.square:.6g}"
         )
-
-    def _beware(self) -> list[tuple[str, str]]:
-        """Return what an interval does not hold as often as it says, and why."""
-        fed, found = self.rows.federation, []
-        if self.robust == "client" and fed.K < _MANY:
-            found.append(f"errors by client are too small for fewer than {_MANY} clients; leave clients out one by one")
-        if self.site_intercepts and self.rows.family.name == "logistic" and fed.n < _SMALL * fed.K and fed.K > 1:
-            told = f"{fed.K} clients of {fed.n / fed.K:.0f} rows have an intercept each: slopes are too far from 0"
-            found.append(f"{told} where clients are many and small")
-        return [("Beware", words) for words in found]
+        out.append(("Deviance", f"{self.deviance:.6g} (null {self.null_deviance:.6g}){pearson}, {scale}"))
+        return out
 
     def _left_out(self) -> str:
         gone = self.rows.rows_read - self.rows.federation.n
@@ -426,6 +438,10 @@ class Analysis:
             "dispersion": self.dispersion,
             "log_likelihood": self.log_likelihood,
             "aic": self.aic,
+            "bic": self.bic,
+            "null_log_likelihood": self.null_log_likelihood,
+            "r_squared": self.r_squared,
+            "residual_df": self.fit.n - self.fit.parameters,
             "intervals": "wald" if self.profile is None else "profile",
             "enclosures": None if self.profile is None else [self.profile.low.tolist(), self.profile.high.tolist()],
             "rounds": self.fit.found.rounds,

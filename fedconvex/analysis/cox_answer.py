@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from fedconvex.analysis.answer import Analysis
 from fedconvex.analysis.cox import CoxFamily, CoxLikelihood
 from fedconvex.analysis.over_sites import SitesTimes
+from fedconvex.analysis.summary_text import p_is
 from fedconvex.families.survival import hazard_checks
 from fedconvex.families.survival.hazard_checks import ProportionalityTest
 
@@ -25,6 +29,12 @@ class CoxAnalysis(Analysis):
     def events(self) -> int:
         """Number of events."""
         return self._likelihood.events
+
+    @property
+    def bic(self) -> float | None:
+        """As R's BIC, whose n is the number of events."""
+        ll = self.log_likelihood
+        return None if ll is None else -2.0 * ll + math.log(self.events) * len(self.names)
 
     @cached_property
     def concordance(self) -> float:
@@ -51,16 +61,18 @@ class CoxAnalysis(Analysis):
             ("Hazards", f"a baseline of each client{strata}; {family.ties} ties"),
             ("Events", f"{self.events}; concordance {self.concordance:.4f}"),
             ("Likelihood", f"log-likelihood {self.log_likelihood:.6g} (null {-0.5 * self.null_deviance:.6g}), "
-             f"AIC {self.aic:.6g}"),
+             f"AIC {self.aic:.6g}, BIC {self.bic:.6g}"),
         ]  # fmt: skip
         if self.robust is None:
             tests = {how: self.test(how=how) for how in ("likelihood ratio", "wald", "score")}
-            each = ", ".join(f"{how} {one.statistic:.5g} (p {one.p:.3g})" for how, one in tests.items())
+            said = {how: f"{one.statistic:.5g} ({p_is(one.p)})" for how, one in tests.items()}
+            each = ", ".join(f"{how.replace('wald', 'Wald')} {text}" for how, text in said.items())
             out.append(("Tests", f"{each}, {len(self.names)} df"))
         if (zph := self.proportional_hazards) is not None:
-            single = ", ".join(f"{name} {p:.3g}" for name, p in zip(self.names, zph.p_values, strict=True))
-            whole = f"chi2 {zph.overall:.5g}, {zph.df} df, p {zph.p_value:.3g}"
-            out.append(("Drift", f"of coefficients with time: {whole}; p of each: {single}"))
+            worst = int(np.argmin(zph.p_values))
+            least = f"smallest p of a coefficient: {self.names[worst]} ({p_is(float(zph.p_values[worst]))})"
+            whole = f"chi2({zph.df}) = {zph.overall:.5g}, {p_is(zph.p_value)}"
+            out.append(("Prop. hazards", f"test that coefficients do not change with time: {whole}; {least}"))
         return out
 
     def to_dict(self) -> dict[str, Any]:
@@ -76,4 +88,4 @@ class CoxAnalysis(Analysis):
                 "df": zph.df, "p": zph.p_value,
             },
         }  # fmt: skip
-        return {k: v for k, v in whole.items() if k != "dispersion"} | more
+        return {k: v for k, v in whole.items() if k not in ("dispersion", "r_squared", "residual_df")} | more

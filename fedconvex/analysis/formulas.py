@@ -7,7 +7,7 @@ is read in one place here.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,8 @@ from fedconvex._check import bad
 from fedconvex.tables.frame import Frame
 
 INTERCEPT = "Intercept"
+_CURVE = re.compile(r"\b(bs|cs|cc|cr|poly)\(")
+MOST_LEVELS = 8  # that a note names
 _CATEGORY = re.compile(r"\bC\(\s*(`[^`]+`|[^\s,()`]+)")
 _NAME = re.compile(r"`[^`]+`|[^\W\d][\w.]*")  # formulaic's required_variables lack those of splines
 _WHOLE = re.compile(r"\bC\(\s*(`[^`]+`|[^\s,()`]+)[^()]*(\([^()]*\))?[^()]*\)")  # C(ward), C(ward, contr.sum())
@@ -123,6 +125,17 @@ def design(
     return Design(X, names, terms, _notes(spec.transform_state, levels), spec)
 
 
+def is_curve(name: str) -> bool:
+    """Return whether a coefficient is a part of a spline or polynomial, which means nothing by itself."""
+    return bool(_CURVE.search(name))
+
+
+def note_of_levels(name: str, base: str, others: Sequence[str]) -> tuple[str, str]:
+    """Return what the levels of a category are held against, in words."""
+    more = f" and {len(others) - MOST_LEVELS} more" if len(others) > MOST_LEVELS else ""
+    return "Levels", f"{name}: {', '.join(others[:MOST_LEVELS])}{more} against {base}"
+
+
 def _levels(column: Any, reference: Mapping[str, Any]) -> list[str]:
     """Return the levels of a category in all clients, the reference first."""
     levels = [str(v) for v in column.levels]
@@ -144,7 +157,7 @@ def _named(text: str, levels: Mapping[str, list[str]]) -> str:
 
 def _notes(state: Mapping[str, Any], levels: Mapping[str, list[str]]) -> list[tuple[str, str]]:
     """Return what formulas take from the rows of all clients together, in words."""
-    out = [("Levels", f"{name}: {', '.join(several[1:])} against {several[0]}") for name, several in levels.items()]
+    out = [note_of_levels(name, several[0], several[1:]) for name, several in levels.items()]
     for term, found in state.items():
         if not isinstance(found, Mapping) or not found or term.startswith("C("):
             continue

@@ -75,11 +75,11 @@ class Coding(NamedTuple):
             X = self.columns.matrix(frame, unknown="refuse")
         if self.formula is not None:
             return formulas.design(self.formula, self.columns, frame, self.reference, self.bare, self.spec)
-        X, names, terms = against_reference(self.columns, X, self.reference)
+        X, names, terms, notes = against_reference(self.columns, X, self.reference)
         if not self.bare:
             X, names = np.column_stack([np.ones(frame.n), X]), (INTERCEPT, *names)
             terms = {term: tuple(j + 1 for j in where) for term, where in terms.items()}
-        return Design(X, names, terms, [])
+        return Design(X, names, terms, notes)
 
     def federation(self, frame: Frame, X: np.ndarray, clients: Any) -> Federation:
         """Return the rows of a table with their clients, responses, weights and offsets."""
@@ -97,12 +97,13 @@ class Coding(NamedTuple):
 
 def against_reference(
     columns: Any, X: np.ndarray, reference: Mapping[str, Any]
-) -> tuple[np.ndarray, tuple[str, ...], dict[str, tuple[int, ...]]]:
-    """Return the features without the reference level of each category: the first, or the one that was named."""
+) -> tuple[np.ndarray, tuple[str, ...], dict[str, tuple[int, ...]], list[tuple[str, str]]]:
+    """Return the features without the reference level of each category, the first or the one named, and say which."""
     X = X.toarray() if hasattr(X, "toarray") else X
     kept: list[int] = []
     names: list[str] = []
     terms: dict[str, tuple[int, ...]] = {}
+    notes: list[tuple[str, str]] = []
     categories = [c.name for c in columns.features if c.role == "category"]
     if strange := [name for name in reference if name not in categories]:
         raise bad("analyse: reference", f"name categories ({', '.join(categories) or 'there are none'})", strange[0])
@@ -116,12 +117,13 @@ def against_reference(
             if base not in levels:
                 raise bad(f"analyse: reference of {c.name!r}", f"be one of {', '.join(levels)}", base)
             left = levels.index(base)
+            notes.append(formulas.note_of_levels(c.name, base, [v for v in levels if v != base]))
         mine = [at + j for j in range(width) if j != left]
         terms[c.name] = tuple(range(len(kept), len(kept) + len(mine)))
         kept += mine
         names += [c.features[j - at] for j in mine]
         at += width
-    return X[:, kept], tuple(names), {t: where for t, where in terms.items() if where}
+    return X[:, kept], tuple(names), {t: where for t, where in terms.items() if where}, notes
 
 
 def log_offset(frame: Frame, offset: str | None, exposure: str | None) -> np.ndarray | None:

@@ -57,12 +57,12 @@ def add_parser(commands: Any) -> None:
     add_reading(add)
     add = analyse.add_argument_group("model").add_argument
     add("--family", choices=FAMILIES,
-        help="default: logistic (two classes), multinomial (more), gaussian (measurements), cox (events)")  # fmt: skip
+        help="whole numbers need it; default: logistic (two classes), multinomial (more), gaussian, cox")  # fmt: skip
     add("--site-intercepts", action="store_true", help="an intercept of its own for every client, which stays there")
-    add("--robust", choices=ROBUST, help="robust standard errors; client: clustered by client")
+    add("--robust", choices=ROBUST, help="robust standard errors (cov_type); client: clustered by client")
     add("--firth", action="store_true", help="Firth's estimate of a logistic model: finite for separated responses")
     add("--intervals", choices=INTERVALS, default="wald",
-        help="of the likelihood, which separated responses leave at one end, or Wald's (default)")  # fmt: skip
+        help="Wald's (default), or of the profile likelihood: one finite end if responses are separated")  # fmt: skip
     add("--level", type=float, default=0.95, metavar="L", help="of intervals (default %(default)s)")
     add = analyse.add_argument_group("output").add_argument
     add("--test", metavar="TERM", nargs="+", action="extend", default=[],
@@ -75,6 +75,7 @@ def add_parser(commands: Any) -> None:
 
 def _analyse(args: argparse.Namespace) -> int:
     from fedconvex.analysis import analyse
+    from fedconvex.analysis.summary_text import p_is, shown_p
     from fedconvex.cli.input_data import reading
     from fedconvex.cli.summary import plain
     from fedconvex.report.tables import format_table
@@ -111,11 +112,11 @@ def _analyse(args: argparse.Namespace) -> int:
         return OK
     say(found.summary())
     for term, one in tests.items():
-        say(f"\n{how.capitalize()} test of {term}: {one.statistic:.5g}, {one.distribution}, p = {one.p:.3g}")
+        say(f"\n{how.capitalize()} test of {term}: {one.statistic:.5g}, {one.distribution}, {p_is(one.p)}")
     if apart is not None:
         heads = ["coefficient", "common", "Q", "p", "I^2 %", "tau^2 (REML)", "random effects", "low", "high"]
         rows = [
-            [name, *(f"{v:.4g}" for v in (s.common, s.Q.statistic, s.Q.p, s.I2, s.reml.tau2)),
+            [name, f"{s.common:.4g}", f"{s.Q.statistic:.2f}", shown_p(s.Q.p), f"{s.I2:.1f}", f"{s.reml.tau2:.3g}",
              *(f"{v:.4g}" for v in (s.hartung_knapp.estimate, s.hartung_knapp.low, s.hartung_knapp.high))]
             for name, s in apart.summaries.items()
         ]  # fmt: skip
@@ -126,7 +127,7 @@ def _analyse(args: argparse.Namespace) -> int:
             say(f"Without a finite estimate, and left out: {', '.join(apart.left_out)}.")
         if apart.equal_slopes is not None:
             one = apart.equal_slopes
-            say(f"Likelihood-ratio test of equal slopes: {one.statistic:.5g}, {one.distribution}, p = {one.p:.3g}.")
+            say(f"Likelihood-ratio test of equal slopes: {one.statistic:.5g}, {one.distribution}, {p_is(one.p)}.")
     if page is not None:
         say(f"\nPage: {page}")
     return OK

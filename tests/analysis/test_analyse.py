@@ -303,7 +303,7 @@ def test_an_exact_fit_is_said_in_words(rng):
     table = {"x": x, "u": u, "y": 2.0 * x - 0.3 * u + 7.0, "site": np.arange(60) % 3}
     found = analyse(table, "y", "site", guard=False)
     assert found.exact and "exact linear function of the columns: there are no standard errors" in found.summary()
-    assert "Beware" not in found.summary() and np.isnan(found.standard_errors).all()
+    assert "Warning" not in found.summary() and np.isnan(found.standard_errors).all()
     told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert told["coefficients"][1]["standard_error"] is None and told["log_likelihood"] is None
     np.testing.assert_allclose(found.estimates, [7.0, 2.0, -0.3], rtol=1e-10)
@@ -408,5 +408,27 @@ def test_few_clients_and_many_small_ones_are_warned_of():
         table = {"x": x, "y": y, "who": [f"c{k}" for k in who]}
         few = analyse(table, "y", "who", robust="client").summary()
         small = analyse(table, "y", "who", site_intercepts=True).summary()
-        assert ("too small for fewer than 20 clients" in few) == (K < 20)
+        assert ("too small with fewer than 20 clients" in few) == (K < 20)
         assert ("slopes are too far from 0" in small) == (m < 60)
+
+
+def test_the_summary_says_what_statsmodels_says(rng):
+    """Df, null log-likelihood, pseudo and adjusted R^2, LLR p-value, F, BIC, Pearson chi2, references of categories."""
+    sm = pytest.importorskip("statsmodels.api")
+    n = 150
+    t = {"x": rng.normal(size=n), "u": rng.choice(["a", "b"], n), "site": np.arange(n) % 3}
+    X = np.column_stack([np.ones(n), t["x"], t["u"] == "b"])
+    t["y"] = (rng.random(n) < 0.5) * 1
+    fit, found = sm.Logit(t["y"], X).fit(disp=0), analyse(t, "y", "site")
+    ours = (found.null_log_likelihood, found.r_squared, found.overall.p, found.bic)
+    assert ours == pytest.approx((fit.llnull, fit.prsquared, fit.llr_pvalue, fit.bic), rel=1e-6)
+    text = found.summary()
+    assert f"residuals {fit.df_resid:g}, model {fit.df_model:g}" in text and "u: b against a" in text
+    assert f"{fit.prsquared:.4f} (McFadden)" in text and "yes, certified" in text
+    t["y"] = t["x"] + 0.3 * rng.normal(size=n)
+    fit, found = sm.OLS(t["y"], X).fit(), analyse(t, "y", "site")
+    assert (found.r_squared, found.overall.statistic, found.overall.p) == pytest.approx(
+        (fit.rsquared, fit.fvalue, fit.f_pvalue), rel=1e-8
+    )
+    assert f"adjusted {fit.rsquared_adj:.4f}" in found.summary()
+    assert analyse(t, "y", "site", robust="HC0").overall is None
