@@ -7,57 +7,90 @@ from __future__ import annotations
 
 import math
 from html import escape
+from typing import NamedTuple
 
 import numpy as np
 
 from fedconvex.analysis.forest_plots import FARTHEST, Forest, Line, limits
 
-ROW, TOP, BOTTOM = 15.0, 20.0, 34.0  # units of the drawing, of which a letter of 8 takes LETTER
+TOP, BOTTOM = 20.0, 50.0  # units of the drawing, of which a letter of 8 takes LETTER
 LETTER, LEAST = 4.3, 130.0  # the middle is at least so wide
-WIDTH = 380.0
+WIDTH, NARROW = 380.0, 262.0
 _INK, _GRID = "currentColor", "var(--grid)"
 _COLOURS = {"client": "var(--measured)", "joint": "var(--worst)", "common": "var(--fourth)"}  # others: bound
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
+class _Layout(NamedTuple):
+    """Where things stand: the axis from left, so wide; rows so high, their words above the intervals by raised."""
+
+    left: float
+    middle: float
+    width: float
+    row: float
+    raised: float
+
+
 def forest_figure(plot: Forest) -> str:
-    """Return the plot as an SVG element."""
+    """Return the plot as SVG elements: one for wide screens, one for narrow ones with words above the intervals."""
+    head = _head(plot)
+    left = 8.0 + (LETTER + 0.5) * max(len(_label(x)) for x in plot.lines)
+    right = 14.0 + LETTER * max(len(head), *(len(x.text) for x in plot.lines)) + 9.0 * LETTER
+    width = max(WIDTH, left + right + LEAST)
+    wide = _Layout(left, width - left - right, width, 15.0, 0.0)
+    narrow = _Layout(8.0, NARROW - 16.0, NARROW, 25.0, 11.0)
+    return _figure(plot, wide, "wide") + _figure(plot, narrow, "narrow")
+
+
+def _head(plot: Forest) -> str:
+    return f"{plot.ratio or 'coefficient'} [{100.0 * plot.level:g} % CI]"
+
+
+def _figure(plot: Forest, at: _Layout, name: str) -> str:
+    """Return the plot as one SVG element."""
     lines = plot.lines
     low, high = limits(lines)
     if plot.ratio:
         low, high = max(low, -FARTHEST), min(high, FARTHEST)
-    head = f"{plot.ratio or 'coefficient'} [{100.0 * plot.level:g} %]"
-    left = 8.0 + (LETTER + 0.5) * max(len(_label(x)) for x in lines)
-    right = 14.0 + LETTER * max(len(head), *(len(x.text) for x in lines)) + 9.0 * LETTER
-    width = max(WIDTH, left + right + LEAST)
-    middle = width - left - right
-    ys = [TOP + ROW * (i + (0.6 if x.look != "client" else 0.0) + 0.5) for i, x in enumerate(lines)]
-    foot = ys[-1] + ROW
+    gap = 0.6 * 15.0  # between clients and summaries
+    top = TOP + at.raised
+    ys = [top + at.row * (i + 0.5) + gap * (x.look != "client") for i, x in enumerate(lines)]
+    foot = ys[-1] + 15.0
 
     def across(v: float) -> float:
-        return left + middle * (v - low) / (high - low)
+        return at.left + at.middle * (v - low) / (high - low)
 
     parts = []
-    for at, text in ticks(low, high, bool(plot.ratio)):
-        parts.append(_rule(across(at), TOP, foot, _GRID, 0.6) + _text(across(at), foot + 9.0, text, "middle"))
+    for v, text in ticks(low, high, bool(plot.ratio)):
+        parts.append(_rule(across(v), TOP, foot, _GRID, 0.6) + _text(across(v), foot + 9.0, text, "middle"))
     parts.append(_rule(across(0.0), TOP, foot, _INK, 0.8))
     joint = next(x.value for x in lines if x.look == "joint")
     if math.isfinite(joint) and low <= joint <= high:
         parts.append(_rule(across(joint), TOP, foot, _COLOURS["joint"], 0.8, "2 2"))
-    parts.append(f'<line x1="{left:.1f}" x2="{left + middle:.1f}" y1="{foot:.1f}" y2="{foot:.1f}" stroke="{_INK}"/>')
+    ends = f'x1="{at.left:.1f}" x2="{at.left + at.middle:.1f}"'
+    parts.append(f'<line {ends} y1="{foot:.1f}" y2="{foot:.1f}" stroke="{_INK}"/>')
     parts += [_mark(x, y, across, (low, high)) for x, y in zip(lines, ys, strict=True)]
     words = f"{plot.ratio}, logarithmic scale" if plot.ratio else "coefficient"
-    parts.append(_text(left + 0.5 * middle, foot + 23.0, words, "middle", 9))
-    for name, numbers, weight, y in [
-        ("", head, "weight", 0.5 * TOP),
-        *((_label(x), x.text, _weight(x), y) for x, y in zip(lines, ys, strict=True)),
-    ]:
-        parts.append(_text(left - 6.0, y, name, "end", 9) + _text(left + middle + 8.0, y, numbers, "start"))
-        parts.append(_text(width - 4.0, y, weight, "end"))
+    parts.append(_text(at.left + 0.5 * at.middle, foot + 23.0, words, "middle", 9))
+    parts.append(_text(4.0, foot + 39.0, plot.heterogeneity, "start"))
+    parts += _words(plot, at, ys)
     ends = ", ".join(f"{x.name} {x.text}" for x in lines if x.look != "client")
-    said = f"Forest plot of {plot.name}, {sum(x.look == 'client' for x in lines)} clients. {ends}."
-    box = f'viewBox="0 0 {width:.0f} {foot + BOTTOM:.0f}" role="img" aria-label="{escape(said)}"'
+    said = (
+        f"Forest plot of {plot.name}, {sum(x.look == 'client' for x in lines)} clients. {ends}. {plot.heterogeneity}."
+    )
+    box = f'class="{name}" viewBox="0 0 {at.width:.0f} {foot + BOTTOM:.0f}" role="img" aria-label="{escape(said)}"'
     return f"<svg {box}>{''.join(parts)}</svg>"
+
+
+def _words(plot: Forest, at: _Layout, ys: list[float]) -> list[str]:
+    """Return names, numbers and weights of the lines: beside the intervals, or above them."""
+    each = [(_label(x), x.text, _weight(x), y - at.raised) for x, y in zip(plot.lines, ys, strict=True)]
+    parts = []
+    for name, numbers, weight, y in [("", _head(plot), "weight", 0.5 * TOP), *each]:
+        parts.append(_text(4.0, y, name, "start", 9) if at.raised else _text(at.left - 6.0, y, name, "end", 9))
+        parts.append(_text(at.width - 4.0 - 9.0 * LETTER, y, numbers, "end"))
+        parts.append(_text(at.width - 4.0, y, weight, "end"))
+    return parts
 
 
 def ticks(low: float, high: float, ratio: bool) -> list[tuple[float, str]]:
@@ -65,7 +98,7 @@ def ticks(low: float, high: float, ratio: bool) -> list[tuple[float, str]]:
     if not ratio:
         step = _step(high - low)
         every = [step * k for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
-        return [(v, f"{v + 0.0:.6g}") for v in every]
+        return [(v, f"{v + 0.0:.6g}".replace("-", "−")) for v in every]
     decades = (high - low) / math.log(10.0)
     if decades >= 2.0:
         jump = max(1, math.ceil(decades / 5.0))
@@ -102,7 +135,8 @@ def _weight(line: Line) -> str:
 
 def _text(x: float, y: float, words: str, side: str, size: int = 8) -> str:
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{side}" dominant-baseline="central"'
-    return f'<text {place} font-size="{size}" fill="{_INK}">{escape(words)}</text>' if words else ""
+    halo = 'stroke="var(--paper)" stroke-width="3" paint-order="stroke"'  # over lines that words cross
+    return f'<text {place} font-size="{size}" fill="{_INK}" {halo}>{escape(words)}</text>' if words else ""
 
 
 def _rule(x: float, top: float, foot: float, colour: str, width: float, dashes: str = "none") -> str:

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
+from fedconvex.analysis.summary_text import interval_places, p_is, shown, shown_ratio
+
 MOST_CLIENTS = 40
 FARTHEST = 200.0  # logarithms of ratios that are drawn; beyond it coefficients are
 
@@ -36,6 +38,7 @@ class Forest(NamedTuple):
     ratio: str  # what exp(coefficient) is called; "" for the coefficient itself
     lines: list[Line]
     level: float
+    heterogeneity: str  # as journals print it below the plot
 
 
 def forest(found: Any, name: str) -> Forest:
@@ -46,9 +49,9 @@ def forest(found: Any, name: str) -> Forest:
     weights = 1.0 / (se**2 + s.hartung_knapp.tau2)
     shares = weights / weights.sum()
     most = np.argsort(-shares, kind="stable")[:MOST_CLIENTS].tolist()
-    shown = sorted(most, key=lambda k: _natural(apart.clients[k]))
+    drawn = sorted(most, key=lambda k: _natural(apart.clients[k]))
     lines = [
-        Line(apart.clients[k], b[k], b[k] - z * se[k], b[k] + z * se[k], "", float(shares[k]), "client") for k in shown
+        Line(apart.clients[k], b[k], b[k] - z * se[k], b[k] + z * se[k], "", float(shares[k]), "client") for k in drawn
     ]
     joint, mean = next(c for c in found.table() if c.name == name), s.hartung_knapp
     half = z * s.common_se
@@ -61,9 +64,10 @@ def forest(found: Any, name: str) -> Forest:
     ends = [v for x in lines for v in (x.value, x.low, x.high) if math.isfinite(v) and x.look != "client"]
     if max(map(abs, [*ends, *b.tolist()])) > FARTHEST:  # a unit of the column is many standard deviations
         ratio = ""
-    wide = max(1e-300, (mean.high - mean.low) * (math.exp(min(abs(mean.estimate), 20.0)) if ratio else 1.0))
-    places = min(max(2, 1 - math.floor(math.log10(wide))), 6)
-    return Forest(name, ratio, [one._replace(text=_text(one, bool(ratio), places)) for one in lines], level)
+    far = math.exp(min(abs(mean.estimate), 20.0)) if ratio else 1.0
+    places = interval_places(mean.low * far, mean.high * far)
+    said = f"Heterogeneity: I² = {s.I2:.0f} %, τ² = {s.reml.tau2:.2g}, {p_is(s.Q.p)} (Q)"
+    return Forest(name, ratio, [one._replace(text=_text(one, bool(ratio), places)) for one in lines], level, said)
 
 
 def _natural(name: str) -> list[tuple[int, float, str]]:
@@ -73,18 +77,10 @@ def _natural(name: str) -> list[tuple[int, float, str]]:
 
 def _text(line: Line, ratio: bool, places: int) -> str:
     ends = (math.exp(min(v, 700.0)) if ratio else v for v in (line.value, line.low, line.high))
-    value, low, high = (_shown(v, places, ratio) for v in ends)
+    value, low, high = (
+        (shown_ratio if ratio else shown)(v, places).replace("-", "−").replace("inf", "∞") for v in ends
+    )
     return f"[{low}, {high}]" if line.look == "prediction" else f"{value} [{low}, {high}]"
-
-
-def _shown(v: float, places: int, ratio: bool) -> str:
-    """Return a number with decimals that an interval needs, and no more than its size allows."""
-    if math.isnan(v) or math.isinf(v):
-        return "–" if math.isnan(v) else "∞" if v > 0.0 else "-∞"
-    if abs(v) >= 1e5 or (ratio and 0.0 < v < 0.5 * 10.0**-places):
-        return f"{v:.1e}"
-    text = f"{v:.{max(0, places - max(0, len(str(int(abs(v)))) - 1))}f}"
-    return text.removeprefix("-") if float(text) == 0.0 else text
 
 
 def limits(lines: list[Line]) -> tuple[float, float]:

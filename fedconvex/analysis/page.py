@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,18 @@ from fedconvex.analysis import heterogeneity
 from fedconvex.analysis.client_checks import ClientFit, calibration_bins, client_fits
 from fedconvex.analysis.forest_drawing import forest_figure
 from fedconvex.analysis.forest_plots import MOST_CLIENTS, forest
+from fedconvex.analysis.formulas import is_curve
+from fedconvex.analysis.summary_text import (
+    exponentials,
+    has_ratio,
+    interval_places,
+    p_is,
+    places,
+    places_of,
+    shown,
+    shown_p,
+    shown_ratio,
+)
 from fedconvex.report.drawings import COLOURS, INK, as_svg
 from fedconvex.report.fairness import wilson_interval
 from fedconvex.report.page import check_folder
@@ -25,7 +38,9 @@ if TYPE_CHECKING:
 
 Table = tuple[list[str], list[list[str]]]
 MOST_PLOTS = 30
-_SPLINE = re.compile(r"\b(bs|cs|cc|cr|poly)\(")  # parts of a curve, which mean nothing by themselves
+_INFINITE = re.compile(r"\binf\b")
+_MINUS = re.compile(r"(?<!\w)-(?=[\d∞i])")
+_KINDS = {"gaussian": "Linear", "quasipoisson": "Quasi-Poisson", "negative-binomial": "Negative binomial"}
 
 
 def write_page(found: Analysis, folder: str | os.PathLike[str]) -> Path:
@@ -42,14 +57,15 @@ def page(found: Analysis) -> str:
 
     loader = ChoiceLoader([PackageLoader("fedconvex", room) for room in ("analysis", "report")])
     env = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    env.filters["p"] = p_is
     apart, why = _differences(found)
-    names = [] if apart is None else [n for n in apart.names if not _SPLINE.search(n)]
+    names = [] if apart is None else [n for n in apart.names if not is_curve(n)]
     forests = [(n, Markup(forest_figure(forest(found, n)))) for n in names[:MOST_PLOTS]]
     fits = client_fits(found)
     logistic = bool(fits) and found.rows.family.name == "logistic"
     return env.get_template("page.html").render(
         found=found,
-        facts=found.facts(),
+        facts=[(name, _signed(text)) for name, text in found.facts()],
         lead=_lead(found, apart),
         coefficients=_coefficients(found),
         tests=_tests(found),
@@ -57,24 +73,30 @@ def page(found: Analysis) -> str:
         left_out=_left_out(found),
         clients=_clients(found, fits) if fits else None,
         calibration=Markup(_calibration(found)) if logistic else "",
+        crossed=any(":" in term for term in found.rows.terms),
         apart=apart,
         why=why,
         heterogeneity=None if apart is None else _heterogeneity(found, apart),
         forests=forests,
-        missing=[] if apart is None else [n for n in apart.names if n not in names[:MOST_PLOTS]],
+        missing=names[MOST_PLOTS:],
+        curves=[] if apart is None else [n for n in apart.names if is_curve(n)],
         few=apart is not None and len(apart.clients) > MOST_CLIENTS,
         percent=f"{100.0 * found.level:g} %",
     )
 
 
 def _number(v: float | None, digits: int = 4) -> str:
-    return (
-        "–" if v is None or math.isnan(v) else "∞" if v == math.inf else "-∞" if v == -math.inf else f"{v:.{digits}g}"
-    )
+    if v is None or math.isnan(v):
+        return "–"
+    return _signed("∞" if v == math.inf else "-∞" if v == -math.inf else f"{v:.{digits}g}")
+
+
+def _signed(text: str) -> str:
+    return _MINUS.sub("−", _INFINITE.sub("∞", text))
 
 
 def _p(v: float) -> str:
-    return "–" if math.isnan(v) else "< 0.0001" if v < 1e-4 else f"{v:.4f}" if v < 0.1 else f"{v:.2f}"
+    return shown_p(v).replace("<", "< ")
 
 
 def _exp(v: float) -> float:
@@ -87,6 +109,10 @@ def _differences(found: Analysis) -> tuple[Differences | None, str]:
         return None, "The responses are separated: no client is analysed alone."
     if found.exact:
         return None, "Residuals are zero: no client differs from another."
+    if found.fit.firth:
+        return None, "Clients are not analysed alone with Firth's estimate."
+    if found.rows.classes:
+        return None, "Clients are not analysed alone for several classes."
     if getattr(getattr(found.rows, "ask", None), "hidden", False):
         return None, "Sums are secure: what a client's own estimate is, nobody is told."
     try:
@@ -99,13 +125,18 @@ def _lead(found: Analysis, apart: Differences | None) -> list[str]:
     """Return what a reader should know first."""
     gone, fed = found.rows.rows_read - found.rows.federation.n, found.rows.federation
     lost = f"; {gone:,} rows with missing cells are left out" if gone else ""
-    out = [f"{fed.n:,} rows of {fed.K} client{'s' * (fed.K != 1)}{lost}."]
-    out += [f"{text[0].upper()}{text[1:]}." for name, text in found.facts() if name in ("Separated", "Exact")]
+    own = ", with an intercept of each client" * found.site_intercepts
+    kind = _KINDS.get(found.rows.family.name, found.rows.family.name.capitalize())
+    out = [f"{kind} regression of {fed.n:,} rows of {fed.K} client{'s' * (fed.K != 1)}{own}{lost}."]
+    first = ("Separated", "Exact", "Firth", "Warning")
+    out += [f"{text[0].upper()}{text[1:]}." for name, text in found.facts() if name in first]
     if apart is None:
         return out
-    if (one := apart.equal_slopes) is not None:
-        far = "differ between clients" if one.p < 1.0 - found.level else "are not shown to differ between clients"
-        out.append(f"Coefficients {far}: likelihood-ratio test of equal slopes, p {_p(one.p)}.")
+    one, test = apart.equal_slopes, "likelihood-ratio test of equal slopes"
+    if one is None:
+        one, test = apart.Q, f"Q of the {len(apart.clients)} clients with estimates of their own"
+    far = "differ between clients" if one.p < 1.0 - found.level else "are not shown to differ between clients"
+    out.append(f"Coefficients {far}: {test}, {p_is(one.p)}.")
     for name, joint, within in _confounded(found, apart):
         out.append(
             f"The coefficient of {name} is made by differences between clients, not within them: with an intercept of "
@@ -131,16 +162,19 @@ def _confounded(found: Analysis, apart: Differences) -> list[tuple[str, float, f
 
 def _coefficients(found: Analysis) -> Table:
     ratio, letter = found.ratio, "z" if found.residual_df is None else "t"
-    span = f"{100.0 * found.level:g} % interval"
-    heads = ["coefficient", *([ratio, f"{span} of it"] if ratio else []), "estimate", "std. error", letter, "p", span]
+    span = f"{100.0 * found.level:g} % CI"
+    heads = ["coefficient", *([f"{ratio} ({span})"] if ratio else [])]
+    heads += ["estimate", "std. error", letter, f"P>|{letter}|", span]
     rows = []
-    for c in found.table():
-        ends = f"{_number(c.low)} to {_number(c.high)}"
-        exps = [_number(_exp(c.estimate)), f"{_number(_exp(c.low))} to {_number(_exp(c.high))}"] if ratio else []
-        if math.isnan(c.low):
-            ends, exps = "–", [*exps[:1], "–"][: len(exps)]
-        cells = [_number(c.estimate), _number(c.standard_error), _number(c.statistic, 3), _p(c.p), ends]
-        rows.append([c.name, *exps, *cells])
+    for c, known in zip(found.table(), has_ratio(found), strict=True):
+        d, (e, low, high) = places_of(c), exponentials(c)
+        many = interval_places(low, high)
+        of = f"{_signed(shown_ratio(e, many))} ({shown_ratio(low, many)} to {_signed(shown_ratio(high, many))})"
+        alone = _signed(shown_ratio(e, 3))
+        exps = [(alone if math.isnan(c.low) else of) if known else "–"] if ratio else []
+        cells = [shown(c.estimate, d), shown(c.standard_error, d), shown(c.statistic, 2), _p(c.p)]
+        ends = "–" if math.isnan(c.low) else f"{shown(c.low, d)} to {shown(c.high, d)}"
+        rows.append([c.name, *exps, *map(_signed, [*cells, ends])])
     return heads, rows
 
 
@@ -149,16 +183,16 @@ def _tests(found: Analysis) -> Table | None:
     if found.exact or found.fit.recession is not None:
         return None
     quick = found.robust is None and len(found.rows.terms) <= MOST_PLOTS  # each fits a smaller model
-    how = "likelihood ratio" if quick else "wald"
+    how, law = "likelihood ratio" if quick else "wald", "chi2" if found.residual_df is None else "F"
     rows = []
     for name, terms in [*((t, t) for t in found.rows.terms), ("all together", None)]:
         try:
             one = found.test(terms, how)
         except ValueError:  # clustered by client, of more restrictions than clients less one
-            rows.append([name, "–", "needs more clients", "–"])
+            rows.append([name, "–", "too few clients", "–"])
             continue
-        rows.append([name, _number(one.statistic), one.distribution, _p(one.p)])
-    return ["term", f"{how} statistic", "distribution", "p"], rows
+        rows.append([name, shown(one.statistic, 2), one.distribution, _p(one.p)])
+    return ["term", f"{'LR' if quick else 'Wald'} {law}", "distribution", "p"], rows
 
 
 def _drift(found: Analysis) -> Table | None:
@@ -166,8 +200,8 @@ def _drift(found: Analysis) -> Table | None:
     zph = getattr(found, "proportional_hazards", None)  # of Cox models with event times enough
     if zph is None:
         return None
-    rows = [[n, _number(s), "1", _p(p)] for n, s, p in zip(found.names, zph.statistics, zph.p_values, strict=True)]
-    return ["coefficient", "chi2", "df", "p"], [*rows, ["all", _number(zph.overall), f"{zph.df}", _p(zph.p_value)]]
+    rows = [[n, shown(s, 2), "1", _p(p)] for n, s, p in zip(found.names, zph.statistics, zph.p_values, strict=True)]
+    return ["coefficient", "chi2", "df", "p"], [*rows, ["all", shown(zph.overall, 2), f"{zph.df}", _p(zph.p_value)]]
 
 
 def _left_out(found: Analysis) -> Table | None:
@@ -186,54 +220,63 @@ def _clients(found: Analysis, fits: list[ClientFit]) -> Table:
     family, cox = found.rows.family.name, found.rows.family.name == "cox"
     if cox:
         return ["client", "rows", "events", "concordance"], [
-            [f.client, f"{f.rows:,}", f"{f.mean:g}", _number(f.c_statistic, 3)] for f in fits
+            [f.client, f"{f.rows:,}", f"{f.mean:g}", shown(f.c_statistic, 3)] for f in fits
         ]
-    heads = ["client", "rows", "observed mean", "expected mean"]
+    binary = family == "logistic"
+    what = "share" if binary else "mean"
+    heads = ["client", "rows", f"observed {what}", f"expected {what}"]
     heads += ["observed/expected"] if family != "gaussian" else []
-    heads += ["C statistic", "calibration slope", "its std. error"] if family == "logistic" else []
-    rows = []
+    heads += ["C statistic", "calibration slope", "its std. error"] if binary else []
+    largest = max((abs(f.mean) for f in fits if math.isfinite(f.mean)), default=1.0)
+    d, rows = places(0.1 * largest), []
     for f in fits:
         ratio = f.mean / f.expected if f.expected else math.nan
-        cells = [f.client, f"{f.rows:,}", _number(f.mean), _number(f.expected)]
-        cells += [_number(ratio, 3)] if family != "gaussian" else []
-        more = [_number(f.c_statistic, 3), _number(f.slope, 3), _number(f.slope_error, 2)]
-        rows.append(cells + (more if family == "logistic" else []))
+        cells = [f.client, f"{f.rows:,}", _signed(shown(f.mean, d)), _signed(shown(f.expected, d))]
+        cells += [shown(ratio, 2)] if family != "gaussian" else []
+        more = [shown(f.c_statistic, 3), _signed(shown(f.slope, 2)), shown(f.slope_error, 2)]
+        rows.append(cells + (more if binary else []))
     return heads, rows
+
+
+def _effects(found: Analysis, values: Sequence[float], low: float, high: float) -> list[str]:
+    """Return effects with the decimals that an interval asks for, exp of them where that is a ratio."""
+    if found.ratio:
+        many = interval_places(_exp(low), _exp(high))
+        return [_signed(shown_ratio(_exp(v), many)) for v in values]
+    return [_signed(shown(v, interval_places(low, high))) for v in values]
 
 
 def _heterogeneity(found: Analysis, apart: Differences) -> dict[str, Any]:
     """Return the tables of how clients differ: random effects, site intercepts, one client left out."""
-    ratio, change = found.ratio, (_exp if found.ratio else float)
     heads = ["coefficient", "Q", "p", "I² %", "τ² (REML)", "common effect", "random effects", "interval", "prediction"]
     rows, sides, without = [], [], []
     joint = {c.name: c for c in found.table()}
     for i, (name, s) in enumerate(apart.summaries.items()):
+        if is_curve(name):
+            continue
         hk = s.hartung_knapp
-        cells = [
-            _number(s.Q.statistic),
-            _p(s.Q.p),
-            _number(s.I2, 3),
-            _number(s.reml.tau2, 3),
-            _number(change(s.common)),
-        ]
-        spans = [f"{_number(change(a))} to {_number(change(b))}" for a, b in ((hk.low, hk.high), s.prediction)]
-        rows.append([name + " *" * s.narrower, *cells, _number(change(hk.estimate)), *spans])
-        b, se = apart.within[i]
-        sides.append([name, *map(_number, (joint[name].estimate, joint[name].standard_error, b, se))])
+        values = [s.common, hk.estimate, hk.low, hk.high, *s.prediction]
+        common, mean, low, high, *new = _effects(found, values, hk.low, hk.high)
+        cells = [shown(s.Q.statistic, 2), _p(s.Q.p), shown(s.I2, 1), _number(s.reml.tau2, 3)]
+        rows.append([name + " *" * s.narrower, *cells, common, mean, f"{low} to {high}", " to ".join(new)])
+        (b, se), c = apart.within[i], joint[name]
+        d = min(places(se), places_of(c))
+        sides.append([name, *(_signed(shown(v, d)) for v in (c.estimate, c.standard_error, b, se))])
         if len(apart.clients) > 2:
             each = heterogeneity.without_each(apart.estimates[:, i], apart.standard_errors[:, i] ** 2, found.level)
             means = [one.hartung_knapp.estimate for one in each]
-            ends = [(f"{_number(change(means[k]))}", apart.clients[k]) for k in (np.argmin(means), np.argmax(means))]
-            without.append([name, _number(change(hk.estimate)), *(v for end in ends for v in end)])
+            k, m = int(np.argmin(means)), int(np.argmax(means))
+            mean, least, most = _effects(found, [hk.estimate, means[k], means[m]], hk.low, hk.high)
+            without.append([name, mean, least, apart.clients[k], most, apart.clients[m]])
     left = ["coefficient", "with all", "least", "without", "largest", "without"]
-    intercepts = ["coefficient", "this model", "std. error", "with intercepts of clients", "std. error"]
+    intercepts = ["coefficient", "this model", "std. error", "with intercepts of clients", "its std. error"]
     show = not found.site_intercepts and found.rows.family.name != "cox"
     return {
         "summaries": (heads, rows),
         "intercepts": (intercepts, sides) if show else None,
         "without": (left, without) if without else None,
         "narrower": any(s.narrower for s in apart.summaries.values()),
-        "ratio": ratio,
+        "ratio": found.ratio,
     }
 
 

@@ -12,7 +12,10 @@ from fedconvex.analysis import analyse
 from fedconvex.analysis.client_checks import calibration_bins, client_fits
 from fedconvex.analysis.forest_plots import Line, forest, limits
 from fedconvex.analysis.heterogeneity import summarise
+from fedconvex.analysis.page import _coefficients as coefficients
+from fedconvex.analysis.page import _lead as lead_of
 from fedconvex.analysis.page import page
+from fedconvex.analysis.summary_text import p_is, places, shown_ratio
 from fedconvex.cli import main
 from tests.test_page import Reader
 
@@ -36,15 +39,19 @@ def test_the_page_is_well_formed_complete_and_safe(rng):
     read = Reader(text)
     assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in read.elements}
     assert not [a for _, attributes in read.elements for a in attributes if a.startswith("on") or a == "src"]
-    assert sum(tag == "svg" for tag, _ in read.elements) == 3 + 1  # forest plots, calibration
+    assert sum(tag == "svg" for tag, _ in read.elements) == 2 * 3 + 1  # forest plots, wide and narrow; calibration
     ids = [a["id"] for _, a in read.elements if "id" in a]
     assert len(ids) == len(set(ids))
     assert {a["href"][1:] for tag, a in read.elements if tag == "a"} <= set(ids)
     for wanted in ("C statistic", "calibration slope", "Hartung and Knapp", "5 rows with missing cells are left out"):
         assert wanted in read.words
     for c in found.table():
-        assert f"{c.estimate:.4g}" in read.words and f"{np.exp(c.low):.4g} to {np.exp(c.high):.4g}" in read.words
-    assert f"{found.test('x').statistic:.4g}" in read.words
+        assert f"{c.statistic:.2f}".replace("-", "\u2212") in read.words
+        ends = f"({np.exp(c.low):.2f} to {np.exp(c.high):.2f})"
+        assert (ends in read.words) == (c.name not in ("Intercept", "x"))  # x: three decimals
+    x = found.table()[1]
+    assert f"{np.exp(x.estimate):.3f} ({np.exp(x.low):.3f} to {np.exp(x.high):.3f})" in read.words
+    assert f"{found.test('x').statistic:.2f}" in read.words
 
 
 def test_forest_plots_show_the_numbers(rng):
@@ -106,7 +113,10 @@ def test_pages_of_other_analyses(kind, rng):
         t["y"], words = 2.0 * t["x"], "exact linear function"
     elif kind == "separated":
         t["y"] = 1 * (t["x"] > 50.0)
-        how, words = {"intervals": "profile", "features": ["x"]}, "are separated"
+        how, words = (
+            {"intervals": "profile", "features": ["x"]},
+            "No finite maximum-likelihood estimate of Inter",
+        )
     elif kind == "one client":
         t["ward"], words = np.full(240, "a"), "Fewer than two clients"
     elif kind == "cox":
@@ -115,7 +125,7 @@ def test_pages_of_other_analyses(kind, rng):
     elif kind == "own intercepts":
         how, words = {"site_intercepts": True}, "an intercept of each client"
     else:
-        how, words = {"robust": "client"}, "robust, client"
+        how, words = {"robust": "client"}, "robust, clustered by client (4 clusters); t with 3 degrees of freedom"
     assert words in Reader(page(analyse(t, "y", "ward", guard=False, **how))).words
 
 
@@ -153,3 +163,39 @@ def test_the_command_writes_it(rng, tmp_path, capsys):
     argv = ["analyse", str(tmp_path / "wards.csv"), "--target", "y", "--client", "ward", "--report", str(folder)]
     assert main(argv) == 0
     assert f"Page: {folder / 'index.html'}" in capsys.readouterr().out and (folder / "index.html").stat().st_size > 1e4
+
+
+def test_what_cannot_be_said_is_not(rng):
+    """Firth's estimate has no certificate; several classes and Firth have no clients alone, for their own reasons."""
+    t = table(rng)
+    t["infection"] = t.pop("y")
+    firth = Reader(page(analyse(t, "infection", "ward", firth=True, guard=False))).words
+    assert "Clients are not analysed alone with Firth" in firth and "nothing certifies" in firth
+    assert "Response infection = 1" in firth.replace("Response", "Response ").replace("  ", " ")  # no infinity
+    assert "certified by self-concordance" not in firth and "Log-likelihood" not in firth
+    t["y"] = np.array(["low", "mid", "top"])[np.digitize(t["x"], [45.0, 55.0]) * (rng.random(240) < 0.7)]
+    several = Reader(page(analyse(t, "y", "ward", guard=False, features=["x"]))).words
+    assert "Clients are not analysed alone for several classes" in several
+    assert "Fewer than two clients" not in firth + several
+
+
+def test_a_page_is_read_as_statsmodels_is(rng):
+    """Ratios of rates only where they are ratios; warnings and Q come first; minus signs, but no broken words."""
+    t = table(rng) | {"days": rng.uniform(1.0, 9.0, 240)}
+    t["y"][(t["ward"] == "south")] = 0  # no estimate of its own
+    found = analyse(t, "y", "ward", family="poisson", exposure="days", robust="client", guard=False)
+    rows = coefficients(found)[1]
+    assert rows[0][:2] == ["Intercept", "–"] and rows[1][1].startswith(f"{np.exp(found.estimates[1]):.3f}")
+    lead = " ".join(lead_of(found, found.differences))
+    assert "Poisson regression of 240 rows of 4 clients" in lead and "clustered by client are too small" in lead
+    assert "Q of the 3 clients with estimates of their own" in lead
+    words = Reader(page(found)).words
+    assert "log-likelihood \u2212" in words and "log\u2212" not in words and "Heterogeneity: I² = " in page(found)
+
+
+def test_digits_are_those_of_the_standard_error():
+    assert [places(v) for v in (0.137, 0.00572, 3.9, 4100.0, float("inf"))] == [3, 5, 2, 0, 3]
+    assert [shown_ratio(v, 2) for v in (1.049, 26.2, 62792.4, 0.0033, 2.7e-8, float("inf"))] == [
+        "1.05", "26.2", "62792", "0.0033", "2.7e-08", "inf",
+    ]  # fmt: skip
+    assert [p_is(v) for v in (0.0123, 4.9e-4, 0.99)] == ["p = 0.012", "p < 0.001", "p = 0.990"]
