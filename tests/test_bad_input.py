@@ -417,7 +417,7 @@ CASES = {
     "masked floats": (T, "Party.mask: vector", lambda: Party(0).mask(np.ones(2), {0: b"", 1: b""}, b"x"), "float64"),
     "keys that are none": (T, "everybody", lambda: agreement([b"a"]), "[b'a']"),
     "no domains": (V, "Simplex.start: p", lambda: Simplex().start(0), "0"),
-    "losses of other domains": (V, "KLBall.largest: values", lambda: KLBall([0.5, 0.5], 0.1).largest([1.0]), "(1,)"),
+    "losses of other domains": (V, "KLBall.support: values", lambda: KLBall([0.5, 0.5], 0.1).support([1.0]), "(1,)"),
     "weights of other domains": (V, "Point.project: v", lambda: Point([0.5, 0.5]).project(np.zeros(3)), "(3,)"),
     "rows too narrow for a stump": (V, "Stump.predict: X", lambda: Stump(2, 0.0, -1.0, 1.0).predict(X), "(6, 2)"),
     "a stump at a word": (T, "Stump.threshold", lambda: Stump(0, "a", -1.0, 1.0), "str"),

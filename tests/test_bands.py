@@ -17,7 +17,7 @@ from fedconvex.loss_traits import declares, traits
 from fedconvex.solvers.certificates.bands import band_gap, line_minimum
 from fedconvex.theorems import THEOREMS
 from fedconvex.theorems.parts.theorem import Theorem
-from fedconvex.theory.bound import SHADOW_AVERAGE, AssumptionError, Bound, known
+from fedconvex.theory.bound import SHADOW_AVERAGE, AssumptionError, Bound, known_constants
 from fedconvex.verify import Outcome, verify
 
 GAMMAS = (0.01, 0.5, 0.9, 1.0, 3.0)
@@ -294,8 +294,8 @@ def test_constants_at_no_minimiser_are_refused():
     constants = Problem(Federation.from_arrays(X, y, ids), Logistic()).constants()
     for name in ("D", "zeta_star", "sigma2_star"):
         with pytest.raises(AssumptionError, match=f"needs {name} at a minimiser"):
-            known("a theorem", constants, name)
-    assert known("a theorem", Problem(Federation.from_arrays(X, y, ids), Squared()).constants(), "D")[0] > 0.0
+            known_constants("a theorem", constants, name)
+    assert known_constants("a theorem", Problem(Federation.from_arrays(X, y, ids), Squared()).constants(), "D")[0] > 0.0
 
 
 def test_a_hinge_without_l2_is_not_applicable():

@@ -259,7 +259,7 @@ def test_a_client_of_one_class_has_no_auc_and_a_model_of_its_own():
     assert math.isnan(found["alone"].clients[1].auc.value)
     assert np.isfinite(found["alone"].models.intercept).all()
     assert any("Alone, 1 has no training rows of some class" in note for note in found.notes)
-    assert found["pooled"].clients[0].auc.known
+    assert found["pooled"].clients[0].auc.is_number
 
 
 def test_a_client_of_one_row_takes_part_in_training():
@@ -391,7 +391,7 @@ def test_the_auc_and_its_interval():
     perfect = auc_of(y, y, 0.95)
     assert (perfect.value, perfect.high) == (1.0, 1.0)
     assert perfect.low < 0.97  # no certainty from 60 rows
-    assert not auc_of(np.ones(5), z[:5], 0.95).known
+    assert not auc_of(np.ones(5), z[:5], 0.95).is_number
 
 
 @pytest.mark.slow

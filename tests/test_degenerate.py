@@ -16,7 +16,7 @@ from fedconvex.problems import (
 )
 from fedconvex.theorems import THEOREMS
 from fedconvex.theorems.parts.theorem import Check, MethodRule
-from fedconvex.verify import Outcome, own, verify
+from fedconvex.verify import Outcome, own_instance, verify
 from fedconvex.verify.checking import carried_out
 
 ROWS = {
@@ -39,7 +39,7 @@ def test_games_need_independent_features(rows):
         found = verify(name, problem, method, rounds=9)
         assert found.outcome is Outcome.NOT_APPLICABLE
         assert "linearly independent features at every player" in found.reason or "uncorrelated" in found.reason
-    found = carried_out(THEOREMS["game-certificate"], Check(own(problem, rows)))
+    found = carried_out(THEOREMS["game-certificate"], Check(own_instance(problem, rows)))
     assert found.verdict.bound is not None
     assert [c.name for c in found.constants] == ["players", "B"]
 
@@ -71,7 +71,7 @@ def test_pooled_batches_beyond_a_client():
     X = rng.normal(size=(8, 2))
     problem = Problem(Federation.from_arrays(X, X[:, 0], [0, 0, 1, 1, 1, 1, 1, 1]), Squared(), 0.5)
     method = SVRG(step_size=0.01, inner_steps=400, batch_size=3)
-    found = carried_out(THEOREMS["svrg"], Check(own(problem, "two clients"), fixed(method), rounds=1))
+    found = carried_out(THEOREMS["svrg"], Check(own_instance(problem, "two clients"), fixed(method), rounds=1))
     assert found.outcome is Outcome.HOLDS
     shown = {c.name: c.value for c in found.constants}
     expected = problem.pooled.constants(batch_size=3)
@@ -91,7 +91,7 @@ def test_rules_ask_for_what_the_theorem_asks_for():
         theorem = THEOREMS[name]
         rules = [theorem.method, *(c.method for c in theorem.checks if isinstance(c, Check))]
         for rule in [rule for rule in rules if rule is not None]:
-            found = carried_out(theorem, Check(own(problem, "yours"), rule, rounds=3))
+            found = carried_out(theorem, Check(own_instance(problem, "yours"), rule, rounds=3))
             assert found.outcome is Outcome.NOT_APPLICABLE
             assert f"needs {words}" in found.verdict.reason
 

@@ -37,7 +37,6 @@ from fedconvex.tables import read_table
 from fedconvex.theorems import agnostic_rate, dynamic_msd, dynamic_noise, fedavg_limit, fedprox, scaffold, svrg
 from fedconvex.theorems.agnostic_generalisation import vertex_bound
 from fedconvex.theorems.parts.assumptions import client_weights
-from fedconvex.theorems.parts.instances import own
 from fedconvex.theorems.weight_divergence import class_shares, divergence
 from fedconvex.theory import Moments
 from fedconvex.theory.complexity import compositions, rademacher, skewness
@@ -53,7 +52,7 @@ from fedconvex.theory.worst_case import (
     programme_size,
     ratio_table,
 )
-from fedconvex.verify import checks, own_theorem, power, tightest, verify_grid
+from fedconvex.verify import checks, own_instance, own_theorem, power, tightest, verify_grid
 
 X = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, -1.0]])
 FED = Federation.from_arrays(X, [1.0, 2.0, 3.0, 4.0], [0, 0, 1, 1])
@@ -109,7 +108,7 @@ CASES = {
     "no folder": (lambda: ENSEMBLE.save("nowhere/at/all.npz"), "QEnsemble.save: path must be a file in an existing"),
     "no path": (lambda: ENSEMBLE.load(3), "QEnsemble.load: path must be a path; got int"),
     "a long path": (lambda: load("x" * 5000), "path must be a place that can be read"),
-    "an instance": (lambda: own(3, "mine"), "own: problem must be a Problem; got 3"),
+    "an instance": (lambda: own_instance(3, "mine"), "own_instance: problem must be a Problem; got 3"),
     "theorems": (lambda: checks(3), "checks: theorems must be a list; got int 3"),
     "a setting": (lambda: verify_grid("fedavg-refined", 3, {"a": [1]}), "setting must be a function; got int 3"),
     "names of a grid": (lambda: verify_grid("fedavg-refined", checks, {1: [1]}), "a name must be a string; got int 1"),
@@ -148,8 +147,8 @@ CASES = {
     "NaN weights": (lambda: skewness([np.nan, 1.0], [2, 2]), "domain_weights must be nonnegative and sum to one"),
     "NaN models": (lambda: divergence([np.nan], [1.0]), "w_federated must be finite"),
     "directions": (lambda: Simplex().entropic(TWO, [1.0]), r"entropic: g must have the shape \(2,\) of the weights"),
-    "infinite values": (lambda: KLBall(TWO, 0.1).largest([1.0, np.inf]), "KLBall.largest: values must be finite"),
-    "huge values": (lambda: Polytope([[1.0, 0.0]], [0.7]).largest([1.0, 1e308]), "must be at most 1e.150"),
+    "infinite values": (lambda: KLBall(TWO, 0.1).support([1.0, np.inf]), "KLBall.support: values must be finite"),
+    "huge values": (lambda: Polytope([[1.0, 0.0]], [0.7]).support([1.0, 1e308]), "must be at most 1e.150"),
     "a huge radius": (lambda: PROBLEM.constants(radius=1e308), r"radius must be a number in \[0, 1e.150\]"),
     "a huge step": (lambda: gradient_remainder([1.0], 1e30), r"step must be a number in \(0, 700\]"),
     "ends of domains": (lambda: margin_losses([1.0, 1.0], [0, 0, 2], 1.0), "bounds must rise from 0 to 2"),

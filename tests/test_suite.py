@@ -33,7 +33,7 @@ from fedconvex.verify import (
     VerificationReport,
     checks,
     exact_worst,
-    own,
+    own_instance,
     verify,
     verify_suite,
 )
@@ -97,21 +97,21 @@ def test_nothing_is_violated_and_hypotheses_fail_with_numbers(found):
 
 @pytest.mark.slow
 def test_runs_stay_below_the_exact_worst_case_and_bounds_above(found):
-    known = [f for f in found.findings if f.worst.known]
+    known = [f for f in found.findings if f.worst.has_interval]
     assert len(known) >= 25
     assert any(f.data == "real" for f in known)
     for f in known:
         assert f.verdict.measured <= f.worst.upper * (1 + 1e-7), f
         assert f.worst.lower <= f.worst.upper <= f.verdict.bound.value, f
     for f in found.findings:
-        assert f.worst.known or f.worst.words, f
+        assert f.worst.has_interval or f.worst.words, f
 
 
 @pytest.mark.slow
 def test_findings_carry_constants_with_how_they_were_obtained(found):
     for f in found.findings:
         if f.outcome is not Outcome.NOT_APPLICABLE:
-            general = {"L", "mu", "D", "zeta", "zeta_star"} if THEOREMS[f.theorem].shown is None else set()
+            general = {"L", "mu", "D", "zeta", "zeta_star"} if THEOREMS[f.theorem].constants is None else set()
             assert f.constants
             assert general <= {c.name for c in f.constants}
             assert all(c.how for c in f.constants)
@@ -262,7 +262,7 @@ def test_where_there_is_no_worst_case_it_says_why(name, problem, method, rounds,
     if "too large" in why:
         problem = equal_hessians.make()
     worst = exact_worst(THEOREMS[name], Setting(problem, method, rounds, np.zeros(problem.model_shape)))
-    assert not worst.known
+    assert not worst.has_interval
     assert why in worst.words
     assert math.isnan(worst.ratio(None))
 
@@ -352,7 +352,7 @@ def test_your_own_problem_of_any_loss(loss):
     made = getattr(fedconvex, loss)(3) if loss == "Softmax" else getattr(fedconvex, loss)()
     y = np.arange(60) % 3.0 if loss == "Softmax" else y
     problem = Problem(Federation.from_arrays(X, y, np.arange(60) % 3), made, 0.1)
-    result = verify_suite(checks(instance=own(problem, "mine")), most=64, tightness=False)
+    result = verify_suite(checks(instance=own_instance(problem, "mine")), most=64, tightness=False)
     assert len(result.findings) == len(THEOREMS)
     assert not result.violated
     assert all(f.setting.startswith("mine") for f in result.findings)
@@ -407,9 +407,9 @@ def test_curves_end_at_the_verdict():
         assert f.curve.measured[T] == pytest.approx(f.verdict.measured, rel=1e-12)
         assert f.curve.bound[T] == pytest.approx(f.verdict.bound.value, rel=1e-12)
         assert np.isfinite(f.curve.bound).all()
-        if f.worst.known:
+        if f.worst.has_interval:
             assert f.worst_curve[T] == f.worst
-            assert [w.known for w in f.worst_curve[:3]] == [True] * 3
+            assert [w.has_interval for w in f.worst_curve[:3]] == [True] * 3
 
 
 def test_one_round_quantities_have_no_curve():

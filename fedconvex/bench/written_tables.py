@@ -86,7 +86,7 @@ def write_files(board: Board, folder: str | os.PathLike[str]) -> list[Path]:
 # ---------------------------------------------------------------- tables
 
 
-def shown(x: float) -> str:
+def cost_text(x: float) -> str:
     """Return a cost as text: three digits, a dash where it is not counted, "not met" for infinity."""
     if math.isnan(x):
         return "–"
@@ -98,10 +98,10 @@ def shown(x: float) -> str:
 def _spread(found: Spread | None) -> str:
     if found is None:
         return ""
-    text = shown(found.median)
+    text = cost_text(found.median)
     if found.low == found.high or math.isnan(found.median):
         return text
-    return f"{text} [{shown(found.low)}, {shown(found.high)}]"
+    return f"{text} [{cost_text(found.low)}, {cost_text(found.high)}]"
 
 
 def summary_table(board: Board) -> tuple[list[str], list[list[str]]]:

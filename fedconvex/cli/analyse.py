@@ -76,7 +76,7 @@ def add_parser(commands: Any) -> None:
 def _analyse(args: argparse.Namespace) -> int:
     from fedconvex.analysis import analyse
     from fedconvex.analysis.summary_text import p_is, shown_p
-    from fedconvex.cli.input_data import reading
+    from fedconvex.cli.input_data import reading_options
     from fedconvex.cli.summary import plain
     from fedconvex.report.tables import format_table
 
@@ -92,7 +92,7 @@ def _analyse(args: argparse.Namespace) -> int:
         site_intercepts=args.site_intercepts, level=args.level, intervals=args.intervals, firth=args.firth,
         offset=args.offset, exposure=args.exposure, weight=args.weight, event=args.event, entry=args.entry,
         reference={name: level for name, _, level in pairs}, strata=args.strata, ties=args.ties,
-        features=args.features, drop=args.drop, keep=args.keep, as_category=args.as_category, **reading(args),
+        features=args.features, drop=args.drop, keep=args.keep, as_category=args.as_category, **reading_options(args),
     )  # fmt: skip
     how = "likelihood ratio" if args.robust is None else "wald"
     tests = {term: found.test(term, how) for term in args.test}

@@ -53,7 +53,7 @@ class Data:
         return self.columns.feature_names
 
 
-def reading(args: argparse.Namespace) -> dict[str, Any]:
+def reading_options(args: argparse.Namespace) -> dict[str, Any]:
     """Return how a file is to be read."""
     return {"sep": args.sep, "decimal": args.decimal, "encoding": args.encoding}
 
@@ -109,7 +109,7 @@ def _read(args: argparse.Namespace) -> tuple[str, Frame, bool]:
         raise bad(file.name, "come with the column to predict", "none", "pass --target COL")
     # a name with commas in --as-category is looked up once the names of the columns are known
     text = {args.client, args.domain, *(args.as_category or ()), *listed(args.as_category, ())}
-    return file.name, read_frame(file, text={c for c in text if c is not None}, **reading(args)), False
+    return file.name, read_frame(file, text={c for c in text if c is not None}, **reading_options(args)), False
 
 
 def _bundled(args: argparse.Namespace, name: str) -> Frame:

@@ -33,12 +33,12 @@ def add_parser(commands: Any) -> None:
 
 
 def _look(args: argparse.Namespace) -> int:
-    from fedconvex.cli.input_data import reading
+    from fedconvex.cli.input_data import reading_options
     from fedconvex.report.tables import format_table
     from fedconvex.tables import look
     from fedconvex.tables.looking import HEADS
 
-    found = look(args.table, args.client, **reading(args))
+    found = look(args.table, args.client, **reading_options(args))
     if args.json:
         print(json.dumps([one._asdict() for one in found]))
     elif found:

@@ -56,7 +56,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _predict(args: argparse.Namespace) -> int:
-    from fedconvex.cli.input_data import reading
+    from fedconvex.cli.input_data import reading_options
     from fedconvex.cli.vertical import owners_of
     from fedconvex.tables import read_frame
     from fedconvex.tables.joining import joined
@@ -70,7 +70,8 @@ def _predict(args: argparse.Namespace) -> int:
     if model.columns is None:
         raise bad(args.model, "be a model of a table", "one of arrays without names", "predict with it in Python")
     text = model.columns.text | {name for name in (args.client, args.on) if name is not None}
-    files = {owner: read_frame(file, text=text, **reading(args)) for owner, file in owners_of(args.rows).items()}
+    options = reading_options(args)
+    files = {owner: read_frame(file, text=text, **options) for owner, file in owners_of(args.rows).items()}
     found = None if args.on is None else joined(files, args.on)
     frame = next(iter(files.values())) if found is None else found.frame
     clients = _clients(args, model, frame)

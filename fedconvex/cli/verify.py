@@ -236,7 +236,7 @@ def _alone(args: argparse.Namespace) -> None:
 
 def _own(args: argparse.Namespace) -> Instance:
     from fedconvex import Problem
-    from fedconvex.verify import own
+    from fedconvex.verify import own_instance
 
     data = prepare(args)
     fed = data.train
@@ -245,6 +245,6 @@ def _own(args: argparse.Namespace) -> Instance:
         got = f"{fed.n:,} rows of {fed.K:,} clients with {problem.size:,} parameters"
         raise bad("--problem", "be small enough for exact constants", got, "take fewer rows or features")
     words = f"{data.title}, clients {data.origin}, {formula_of(problem)}, {data.scaling}"
-    return own(
+    return own_instance(
         problem, data.title.partition(" (")[0], f"{words}, weights {'n_k/n' if args.weights == 'size' else '1/K'}"
     )

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedconvex._check import bad
 from fedconvex.cli.arguments import by_owners
-from fedconvex.cli.input_data import Data, entries, listed, loss_of, reading, target_loss
+from fedconvex.cli.input_data import Data, entries, listed, loss_of, reading_options, target_loss
 from fedconvex.cli.named import check_named, named_settings, worded
 from fedconvex.cli.output import fill, fits, say
 from fedconvex.cli.parser import OK
@@ -80,7 +80,7 @@ def read_owners(args: argparse.Namespace) -> Owners:
         if not file.is_file():
             raise bad("DATA", "be the files of the owners, with --on", f"{str(file)!r}, which is none")
     text = {args.on, *listed(args.as_category, ())}
-    tables = {owner: read_frame(file, text=text, **reading(args)) for owner, file in files.items()}
+    tables = {owner: read_frame(file, text=text, **reading_options(args)) for owner, file in files.items()}
     names = [name for table in tables.values() for name in table.names]
     if args.target == args.on:
         raise bad("--target", f"be another column than the id {args.on!r}", args.target)

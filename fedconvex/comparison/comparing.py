@@ -241,7 +241,7 @@ def _notes(made: Pass, asked: Settings) -> tuple[str, ...]:
     rows, notes = data.rows, []
     if not data.free(data.design):
         notes.append("A class is missing from the training rows, so that intercepts are penalised like other weights.")
-    lacking = [rows.names[k] for k, mine in enumerate(data.own) if not data.free(mine)]
+    lacking = [rows.names[k] for k, mine in enumerate(data.by_client) if not data.free(mine)]
     if lacking:
         shown = ", ".join(map(str, lacking[:5])) + (f" and {len(lacking) - 5} more" if len(lacking) > 5 else "")
         whose = "has no training rows of some class: the intercept of its own model is"

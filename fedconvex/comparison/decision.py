@@ -77,7 +77,7 @@ def _phrase(m: Scored) -> str:
 
 
 def _against(found: Comparison, m: Scored, stay: bool) -> str:
-    d = m.paired.difference.shown("+")
+    d = m.paired.difference.as_text("+")
     rows, level = int(found.test_rows.sum()), f"{100.0 * found.settings.level:g} % interval"
     mine, alone = (span(x.whole.error).split(" (")[0] for x in (m, found["alone"]))
     held = "held-out rows" if found.settings.splits == 1 else f"rows, each held out {times(len(found.splits))}"
@@ -191,7 +191,7 @@ def times(n: int) -> str:
 
 def span(e: Estimate) -> str:
     """Return a number with its interval."""
-    if not e.known:
+    if not e.is_number:
         return "–"
-    value, low, high = e.shown()
+    value, low, high = e.as_text()
     return f"{value} ({low} to {high})" if math.isfinite(e.low) else value

@@ -46,7 +46,7 @@ class Training:
         return self.X if self.rows.alone is None else self.rows.alone(self.train)
 
     @cached_property
-    def own(self) -> list[Design]:
+    def by_client(self) -> list[Design]:
         """Every client's training rows, filled and standardised by themselves."""
         ends = np.searchsorted(self.rows.client[self.train], np.arange(self.rows.K + 1)).tolist()
         return [design(self.rows, self.alone, self.train[a:b]) for a, b in itertools.pairwise(ends)]
@@ -218,7 +218,7 @@ class Alone(Shared):
     def path(self, data: Training, l2s: Sequence[float]) -> Iterator[Models]:
         """Yield models for decreasing l2."""
         every = []
-        for mine in data.own:
+        for mine in data.by_client:
             found = shared_path(mine.federation, data.rows.loss, l2s, data.free(mine))
             every.append([mine.scaling.models(w, data.outputs) for w in found])
         for models in zip(*every, strict=True):
@@ -227,7 +227,7 @@ class Alone(Shared):
     def fit(self, data: Training, l2: Any) -> Fit:
         """Solve and certify for one l2 per client, (K,); value and gap are means over rows."""
         models, value, gap = [], 0.0, 0.0
-        for mine, own in zip(data.own, np.broadcast_to(l2, data.rows.K).tolist(), strict=True):
+        for mine, own in zip(data.by_client, np.broadcast_to(l2, data.rows.K).tolist(), strict=True):
             best = Problem(mine.federation, data.rows.loss, own, intercept=data.free(mine)).solve()
             share = mine.federation.n / data.train.size
             value, gap = value + share * best.value, gap + share * best.gap_within

@@ -10,7 +10,7 @@ from fedconvex._files import write_file
 from fedconvex.comparison import figures
 from fedconvex.comparison.decision import best_joint, decision, span, times
 from fedconvex.comparison.outcomes import Outcome
-from fedconvex.comparison.summary_tables import client_rows, column_rows, cost_rows, method_rows, shown
+from fedconvex.comparison.summary_tables import cell_text, client_rows, column_rows, cost_rows, method_rows
 from fedconvex.report.page import check_folder
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def page(found: Comparison) -> str:
 
     loader = ChoiceLoader([PackageLoader("fedconvex", room) for room in ("comparison", "report")])
     env = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-    env.filters["shown"] = shown
+    env.filters["cell_text"] = cell_text
     joint = found[best_joint(found)]
     verdicts = [(o, sum(j.outcome is o for j in joint.joins)) for o in Outcome]
     return env.get_template("page.html").render(
@@ -79,7 +79,7 @@ def _sentences(found: Comparison, joint: Any) -> dict[str, str]:
     fair = [m for m in found.methods if m.worst is not None]
     if fair:
         m = min(fair, key=lambda m: m.clients[m.worst].error.value if m.worst is not None else 0.0)
-        least = "" if m.worst is None else m.clients[m.worst].error.shown()[0]
+        least = "" if m.worst is None else m.clients[m.worst].error.as_text()[0]
         out["errors"] += f"; the worst client is best off with {m.name}, at {least}"
     out["errors"] += "."
     reached = [m for m in found.methods if m.cost is not None and m.cost.reached]

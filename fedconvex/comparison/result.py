@@ -17,7 +17,7 @@ from fedconvex.comparison.decision import beside_base, decision
 from fedconvex.comparison.outcomes import Joining, worst_of
 from fedconvex.comparison.page import write_page
 from fedconvex.comparison.scores import Measures
-from fedconvex.comparison.summary_tables import client_rows, column_rows, method_rows, shown
+from fedconvex.comparison.summary_tables import cell_text, client_rows, column_rows, method_rows
 from fedconvex.report.tables import format_table
 
 if TYPE_CHECKING:
@@ -199,7 +199,8 @@ class Comparison:
     def _repr_html_(self) -> str:
         heads, cells = method_rows(self)
         head = "".join(f"<th>{html.escape(h)}</th>" for h in heads)
-        body = "".join("<tr>" + "".join(f"<td>{html.escape(shown(c))}</td>" for c in row) + "</tr>" for row in cells)
+        rows = ["".join(f"<td>{html.escape(cell_text(c))}</td>" for c in row) for row in cells]
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
         return f"<p>{html.escape(self.decision)}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 

@@ -115,7 +115,7 @@ def mean_measures(each: Sequence[Measures]) -> Measures:
         return first
     error, accuracy, auc, bias = (averaged([getattr(m, n) for m in each]) for n in Measures._fields[2:6])
     root = first.rmse
-    if root.known:
+    if root.is_number:
         root = Estimate(*(math.sqrt(v) if v == v else v for v in error))
     off, r2 = float(np.mean([m.calibration for m in each])), float(np.mean([m.r2 for m in each]))
     return Measures(first.rows, first.base, error, accuracy, auc, bias, off, root, r2)

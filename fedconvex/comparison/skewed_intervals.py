@@ -40,19 +40,19 @@ class Estimate(NamedTuple):
     high: float = math.nan
 
     @property
-    def known(self) -> bool:
+    def is_number(self) -> bool:
         """Whether there is a number."""
         return math.isfinite(self.value)
 
-    def shown(self, sign: str = "") -> tuple[str, str, str]:
+    def as_text(self, sign: str = "") -> tuple[str, str, str]:
         """Return the number and the ends of its interval as text, with as many places as the interval tells.
 
         Examples
         --------
         >>> from fedconvex.comparison.skewed_intervals import Estimate
-        >>> Estimate(0.58812, 0.3991, 0.7771).shown(), Estimate(-0.004, -0.011, 0.003).shown("+")
+        >>> Estimate(0.58812, 0.3991, 0.7771).as_text(), Estimate(-0.004, -0.011, 0.003).as_text("+")
         (('0.59', '0.40', '0.78'), ('-0.0040', '-0.0110', '+0.0030'))
-        >>> Estimate(-0.0301, -0.06, -0.0004).shown("+")
+        >>> Estimate(-0.0301, -0.06, -0.0004).as_text("+")
         ('-0.0301', '-0.0600', '-0.0004')
         """
         half = 0.5 * (self.high - self.low)
@@ -203,7 +203,7 @@ class Products(NamedTuple):
         return self.a * self.b
 
     @property
-    def own(self) -> bool:
+    def one_model(self) -> bool:
         """Whether these are errors of one model, no differences."""
         return self.a is self.b
 
@@ -214,7 +214,7 @@ class Products(NamedTuple):
         if at.size < 2:
             return student
         spread = (at.size * spread_of(a, b) + _DOUBTS * self.spread) / (at.size + _DOUBTS)
-        if self.own:
+        if self.one_model:
             return mean_product(a, b, level, max(1.0, spread, self.spread))
         other = mean_product(a, b, level, factor * max(1.0, spread))
         return Estimate(student.value, min(student.low, other.low), max(student.high, other.high))
@@ -294,7 +294,8 @@ class Repeats(NamedTuple):
         have b_ij = b_ji, and come near it where models differ only by the noise that they learned.
         """
         first = self.each[0]
-        if self.parts == 1 or at.size < 2 or isinstance(first, Losses) or (isinstance(first, Products) and first.own):
+        of_one_model = isinstance(first, Losses) or (isinstance(first, Products) and first.one_model)
+        if self.parts == 1 or at.size < 2 or of_one_model:
             return averaged([errors.mean(at, level) for errors in self.each])
         if isinstance(first, Products):
             return averaged([errors.mean(at, level, _PAIRS) for errors in self.each])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedconvex.comparison.result import Comparison, Scored
 
 
-def shown(x: Any) -> str:
+def cell_text(x: Any) -> str:
     """Return a cell as text."""
     return x if isinstance(x, str) else "–" if x != x else f"{x:.4g}" if isinstance(x, float) else str(x)
 

@@ -207,7 +207,7 @@ class Desk:
         """Ask once: return usable answers, and who has to join first."""
         asked = {k: Request(kind, t, k, self.session, messages.fingerprint(a)) for k, a in requests.items()}
         sent: Any = {k: {"header": asked[k].header(), **a} for k, a in requests.items()}
-        sizes = [{k: messages.largest(forms[k]) for k in requests}] if getattr(self.ask, "bounded", False) else []
+        sizes = [{k: messages.largest_size(forms[k]) for k in requests}] if getattr(self.ask, "bounded", False) else []
         answers = self.ask(t, sent, *sizes)
         if not isinstance(answers, Mapping):
             must = "return {client: arrays}"

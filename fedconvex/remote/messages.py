@@ -162,7 +162,7 @@ def check_forms(arrays: Mapping[str, np.ndarray], forms: Mapping[str, Form]) -> 
             raise Refused(f"{name} has shape {a.shape}, {a.dtype}, not {form.shape}, {form.dtype}")
 
 
-def largest(forms: Mapping[str, Form]) -> int:
+def largest_size(forms: Mapping[str, Form]) -> int:
     """Return how many bytes a message of such arrays has at most, or a refusal: npz files name each array twice."""
     counts = {name: math.prod(_ANY if n == -1 else n for n in form.shape) for name, form in forms.items()}
     arrays = sum(counts[name] * form.dtype.itemsize + 2 * len(name) + _ENTRY for name, form in forms.items())

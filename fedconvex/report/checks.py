@@ -113,7 +113,7 @@ def tightest_ratio(power: Power) -> str:
 
 def _cells(f: Finding, columns: Sequence[tuple[str, int]]) -> list[str]:
     assert f.verdict.bound is not None
-    worst = f"{f.worst.upper:.4g}" if f.worst.known else "-"
+    worst = f"{f.worst.upper:.4g}" if f.worst.has_interval else "-"
     texts = [_spread(f), f"{f.verdict.bound.value:.4g}", _short(f.verdict.ratio), worst]
     texts.append(_short(f.worst.ratio(f.verdict.bound)))
     return [f"{t:<{w}}" if i == 0 else f"{t:>{w}}" for i, (t, (_, w)) in enumerate(zip(texts, columns, strict=False))]
@@ -140,7 +140,7 @@ def _detail_lines(f: Finding, width: int) -> list[str]:
     lines += [line for h in f.verdict.bound.requires for line in _fold(f"given: {h.text} [{h.numbers}]", width, "  ")]
     terms = ", ".join(f"{name} {value:.4g}" for name, value in f.verdict.bound.terms.items())
     lines += _fold(f"bound {f.verdict.bound.value:.6g} of the terms {terms}", width, "  ")
-    if f.worst.known:
+    if f.worst.has_interval:
         lines += _fold(
             f"exact worst case in [{f.worst.lower:.6g}, {f.worst.upper:.6g}] over {f.worst.words}", width, "  "
         )
@@ -227,7 +227,7 @@ def _power(power: Power | None) -> dict[str, Any] | None:
 
 
 def _finding(f: Finding) -> dict[str, Any]:
-    v = f.verdict
+    v, worst = f.verdict, f.worst
     bound = None
     if v.bound is not None:
         bound = {
@@ -257,8 +257,8 @@ def _finding(f: Finding) -> dict[str, Any]:
         "seconds": v.seconds,
         "bound": bound,
         "ratio": v.ratio,
-        "worst": {"lower": f.worst.lower, "upper": f.worst.upper, "words": f.worst.words} if f.worst.known else None,
-        "worst_missing": None if f.worst.known else f.worst.words,
+        "worst": {"lower": worst.lower, "upper": worst.upper, "words": worst.words} if worst.has_interval else None,
+        "worst_missing": None if worst.has_interval else worst.words,
         "bound_over_worst": f.worst.ratio(v.bound),
         "constants": [c._asdict() for c in f.constants],
         "curve": curve,

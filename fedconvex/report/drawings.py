@@ -49,7 +49,7 @@ def curve_drawing(finding: Finding, prefix: str) -> str:
         axis.plot(T, shown, color=COLOURS["measured"], marker="o", markersize=4, label=label)
         look = {"color": COLOURS["bound"], "linestyle": (0, (5, 2)), "marker": "s", "markersize": 3.5}
         axis.plot(T, _positive(line.bound), label="bound", **look)
-        worst = [(t, w) for t, w in zip(T.tolist(), finding.worst_curve, strict=True) if w.known]
+        worst = [(t, w) for t, w in zip(T.tolist(), finding.worst_curve, strict=True) if w.has_interval]
         if worst:
             at = [t for t, _ in worst]
             upper = _positive(np.array([w.upper for _, w in worst]))
@@ -71,7 +71,7 @@ def curve_drawing(finding: Finding, prefix: str) -> str:
         f"{finding.theorem}, {finding.setting}: over {line.rounds[0]} to {line.rounds[-1]} rounds the measured value "
         f"goes from {span(line.measured)}, the bound from {span(line.bound)}."
     )
-    known = np.array([w.upper for w in finding.worst_curve if w.known])
+    known = np.array([w.upper for w in finding.worst_curve if w.has_interval])
     return as_svg(draw, prefix, text + (f" The exact worst case goes from {span(known)}." if known.size else ""))
 
 

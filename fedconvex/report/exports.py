@@ -38,7 +38,7 @@ def findings_table(found: VerificationReport) -> tuple[list[str], list[list[Any]
         if v.bound is None:
             numbers: list[Any] = [None] * (4 + len(terms) + 2)
         else:
-            worst = f.worst.upper if f.worst.known else None
+            worst = f.worst.upper if f.worst.has_interval else None
             share = v.measured / v.bound.value if v.bound.value else None
             numbers = [v.measured, v.low, v.high, v.bound.value, *map(v.bound.terms.get, terms), share, worst]
         rows.append([f.theorem, f.setting, *numbers, OUTCOME_WORDS[f.outcome]])

@@ -119,7 +119,7 @@ def _number(x: float, digits: int = 4) -> Any:
 
 
 def _interval(worst: WorstCaseInterval) -> str:
-    if not worst.known:
+    if not worst.has_interval:
         return "–"
     low, high = f"{worst.lower:.4g}", f"{worst.upper:.4g}"
     return low if low == high else f"{low} to {high}"

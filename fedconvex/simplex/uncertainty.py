@@ -27,7 +27,7 @@ class Simplex:
     Examples
     --------
     >>> from fedconvex.simplex.uncertainty import Simplex
-    >>> value, lam = Simplex().largest([0.3, 0.5])
+    >>> value, lam = Simplex().support([0.3, 0.5])
     >>> float(value), lam
     (0.5, array([0., 1.]))
     """
@@ -54,9 +54,9 @@ class Simplex:
         """Return argmax <g, lambda> - KL(lambda‖c), c the present weights: lambda_i proportional to c_i exp(g_i)."""
         return simplex.project_kl_simplex(_tilted(domain_weights, g))
 
-    def largest(self, values: Any) -> tuple[np.ndarray, np.ndarray]:
+    def support(self, values: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return max <values, lambda>, never too small, and a maximiser."""
-        F = _values("Simplex.largest: values", values)
+        F = _values("Simplex.support: values", values)
         return F.max(axis=-1), np.eye(F.shape[-1])[F.argmax(axis=-1)]
 
     def minimise(self, Z: np.ndarray, c: np.ndarray) -> np.ndarray:
@@ -84,7 +84,7 @@ class Polytope:
     >>> half = Polytope([[1.0, 0.0, 0.0]], [0.5])
     >>> half.project([1.0, 0.0, 0.0])
     array([0.5 , 0.25, 0.25])
-    >>> half.largest([3.0, 2.0, 1.0])[0].item()
+    >>> half.support([3.0, 2.0, 1.0])[0].item()
     2.5
     """
 
@@ -126,12 +126,12 @@ class Polytope:
         """Return argmax <g, lambda> - KL(lambda‖c), c the present weights."""
         return simplex.project_kl_polytope(_tilted(domain_weights, g), self.A, self.b)
 
-    def largest(self, values: Any) -> tuple[np.ndarray, np.ndarray]:
+    def support(self, values: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return max <values, lambda>, never too small, and a maximiser: a vertex.
 
         The value is that of the dual, b'y + max_k (values - A'y)_k, which for every y >= 0 is an upper bound.
         """
-        return _largest_by_row(self._vertex, _moderate("Polytope.largest: values", values, len(self.A[0])))
+        return _largest_by_row(self._vertex, _moderate("Polytope.support: values", values, len(self.A[0])))
 
     def _vertex(self, row: np.ndarray) -> tuple[float, np.ndarray]:
         from scipy.optimize import linprog
@@ -151,13 +151,13 @@ class Polytope:
         """
         c = vector("Polytope.minimise: c", c)
         Z = array("Polytope.minimise: Z", Z, (c.size, None), copy=False)
-        vertices = [self.largest(-(0.5 * np.einsum("kj,kj->k", Z, Z) + c))[1]]
+        vertices = [self.support(-(0.5 * np.einsum("kj,kj->k", Z, Z) + c))[1]]
         scale = float(np.abs(Z @ Z.T).max() + np.abs(c).max()) + 1e-300
         for _ in range(20 * len(c) + 200):
             V = np.array(vertices)
             lam = minimise_over_simplex(V @ Z, V @ c) @ V
             slope = Z @ (lam @ Z) + c
-            vertex = self.largest(-slope)[1]
+            vertex = self.support(-slope)[1]
             if slope @ (lam - vertex) <= 1e-14 * scale or np.abs(V - vertex).sum(axis=1).min() < 1e-12:
                 break
             vertices.append(vertex)
@@ -179,7 +179,7 @@ class KLBall:
     --------
     >>> from fedconvex.simplex.uncertainty import KLBall
     >>> ball = KLBall([0.5, 0.5], 0.1)
-    >>> ball.largest([1.0, 0.0])[1].round(4)
+    >>> ball.support([1.0, 0.0])[1].round(4)
     array([0.7198, 0.2802])
     """
 
@@ -214,13 +214,13 @@ class KLBall:
         """Return argmax <g, lambda> - KL(lambda‖c), c the present weights."""
         return simplex.project_kl_divergence_ball(_tilted(domain_weights, g), self.center, self.radius)
 
-    def largest(self, values: Any) -> tuple[np.ndarray, np.ndarray]:
+    def support(self, values: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return max <values, lambda>, never too small, and a maximiser.
 
         The value is that of the dual, nu radius + nu log sum_k center_k exp(values_k/nu), an upper bound for every nu.
         """
         return _largest_by_row(
-            lambda row: self.tilt(row)[:2], _moderate("KLBall.largest: values", values, len(self.center))
+            lambda row: self.tilt(row)[:2], _moderate("KLBall.support: values", values, len(self.center))
         )
 
     def tilt(self, row: np.ndarray) -> tuple[float, np.ndarray, float]:
@@ -314,9 +314,9 @@ class Point:
         """Return the weights."""
         return self.project(domain_weights)
 
-    def largest(self, values: Any) -> tuple[np.ndarray, np.ndarray]:
+    def support(self, values: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return <values, lambda>, and lambda."""
-        F = _values("Point.largest: values", values, len(self.domain_weights))
+        F = _values("Point.support: values", values, len(self.domain_weights))
         return F @ np.array(self.domain_weights), self.project(F)
 
     def minimise(self, Z: np.ndarray, c: np.ndarray) -> np.ndarray:
@@ -364,7 +364,7 @@ def softmax(values: np.ndarray, mu: float) -> np.ndarray:
 
 def check_set(who: str, uncertainty_set: Any, p: int) -> None:
     """Raise unless it is a set of weights of p domains."""
-    if isinstance(uncertainty_set, type) or not hasattr(uncertainty_set, "largest"):
+    if isinstance(uncertainty_set, type) or not hasattr(uncertainty_set, "support"):
         must = "be one of fedconvex.simplex.uncertainty, such as Simplex()"
         raise wrong_type(f"{who}: uncertainty_set", must, f"{uncertainty_set!r}")
     uncertainty_set.check(who, p)

@@ -119,7 +119,7 @@ def _sent(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np
     return np.tile(np.array(out, dtype=float)[:, None], (1, trajectories))
 
 
-def _shown_counts(s: Setting) -> dict[str, tuple[float, str]]:
+def _constants_of_counts(s: Setting) -> dict[str, tuple[float, str]]:
     p, K = domain_counts(s.problem.federation).size, s.problem.federation.K
     return {"|W|": (float(s.problem.size), "exact"), "p": (float(p), "exact"), "clients": (float(K), "exact")}
 
@@ -133,7 +133,7 @@ THEOREMS = (
         read=_read,
         sample=_sent,
         exact=lambda s, rounds: _sent(s, rounds, s.seed, 1)[:, 0],
-        shown=_shown_counts,
+        constants=_constants_of_counts,
         tolerance=lambda s, value: 1e-6,
         equation=True,
         statement=STATEMENT,

@@ -35,9 +35,9 @@ from fedconvex.theorems.parts.samples import (
     excess,
     only_the_start,
     quantile,
+    sample_constants,
     samples_of_domains,
     samples_space,
-    shown,
 )
 from fedconvex.theory.complexity import cover_size, skewness, vc_complexity
 
@@ -401,7 +401,7 @@ _ABOUT: dict[str, Any] = {
     "sample": excess,
     "exact": exact_excess,
     "interval": quantile,
-    "shown": shown,
+    "constants": sample_constants,
     "tolerance": lambda s, value: 1e-12 * (1.0 + class_of("the excess of a sample", s).largest),
     "statement": STATEMENT,
 }

@@ -379,13 +379,13 @@ def _saddle_gap(s: Setting, rounds: Sequence[int], seed: int, trajectories: int)
     m, domains = s.method, s.problem.by_domain
 
     def gap(state: Any) -> np.ndarray:
-        top = np.asarray(m.uncertainty_set.largest(domains.client_values(state.w))[0])
+        top = np.asarray(m.uncertainty_set.support(domains.client_values(state.w))[0])
         return top - least_values_over_ball(s.problem, state.domain_weights, m.radius)
 
     return values_along(gap, s, rounds, seed, trajectories)
 
 
-def _shown_game(s: Setting) -> dict[str, tuple[float, str]]:
+def _constants_of_game(s: Setting) -> dict[str, tuple[float, str]]:
     c = afl_constants(s.problem, s.method, s.start)
     how = "rigorous bound on the ball"
     names = ("G_w", "G_lambda", "sigma2_w", "sigma2_lambda", "centred", "width")
@@ -412,7 +412,7 @@ _ABOUT: dict[str, Any] = {
     "quantity": SADDLE_GAP,
     "sample": _saddle_gap,
     "exact": deterministic(_saddle_gap),
-    "shown": _shown_game,
+    "constants": _constants_of_game,
     "tolerance": lambda s, value: values_rounding(s),
     "statement": STATEMENT,
     "rounds": 50,

@@ -152,14 +152,14 @@ def _tolerance(s: Setting, value: float) -> float:
     return UNIT * math.log(s.problem.by_domain.federation.K) / float(s.method.mu)
 
 
-def _shown_softmax(s: Setting) -> dict[str, tuple[float, str]]:
+def _softmax_constants(s: Setting) -> dict[str, tuple[float, str]]:
     p = domain_counts(s.problem.federation).size
     return {"p": (float(p), "exact"), "mu": (float(s.method.mu), "given")}
 
 
 _HERE: dict[str, Any] = {
     "statement": STATEMENT,
-    "shown": _shown_softmax,
+    "constants": _softmax_constants,
     "tolerance": _tolerance,
     "method": fixed_step(0.1, SoftmaxFedAvg, mu=20.0, local_steps=1),
     "space": Space(

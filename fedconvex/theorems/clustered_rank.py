@@ -123,7 +123,7 @@ THEOREMS = (
         bound=clustered_rank,
         read=_read,
         exact=at_rounds(_smallest, _rounding),
-        shown=lambda s: {
+        constants=lambda s: {
             "clients": (float(s.problem.federation.K), "given"),
             "coefficients": (float(s.problem.size), "given"),
         },

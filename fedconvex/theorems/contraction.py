@@ -174,7 +174,7 @@ def fedavg_contraction(
     """
     tau, T = whole("local_steps", local_steps, low=1), whole("rounds", rounds, low=1)
     L, mu, requires = _curvature(S1, constants)
-    D, zeta = (float(v) for v in known(S1, constants, "D", "zeta_star"))
+    D, zeta = (float(v) for v in known_constants(S1, constants, "D", "zeta_star"))
     p = client_weights(S1, constants)
     share, sigma2 = sampling_share(S1, scheme, participants, p), client_noise(S1, constants, p.size)
     steps = _steps(step_size, tau, T)
@@ -220,7 +220,7 @@ def scaffold_contraction(
     """
     eta, tau, L, mu, requires = _controlled(constants, step_size, local_steps)
     T, eta_g = whole("rounds", rounds, low=1), real("server_step", server_step, low=0.0, strict=True)
-    D, zeta = (float(v) for v in known(S2, constants, "D", "zeta_star"))
+    D, zeta = (float(v) for v in known_constants(S2, constants, "D", "zeta_star"))
     both, alone = (D, zeta), (D, 0.0)
     for _ in range(T):
         both, alone = (_controlled_round(*v, eta, tau, L, mu, eta_g) for v in (both, alone))
@@ -257,7 +257,7 @@ def scaffold_factor(constants: Constants, *, step_size: float, local_steps: int,
 
 
 def _curvature(theorem: str, constants: Constants) -> tuple[float, float, tuple[Hypothesis, ...]]:
-    (L,) = known(theorem, constants, "L")
+    (L,) = known_constants(theorem, constants, "L")
     mu = least_convexity(theorem, constants)
     text = f"mu = {mu:g}, L = {L:g}"
     convex = Hypothesis("every F_k mu-strongly convex, 0 < mu <= L", text, 0 < mu <= L * (1 + 1e-12))

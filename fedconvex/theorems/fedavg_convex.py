@@ -238,7 +238,7 @@ def fedavg_convex_tuned(
 
 
 def _constants(theorem: str, constants: Constants) -> tuple[float, float, float, float, int, tuple[Hypothesis, ...]]:
-    L, D, sigma2, zeta = known(theorem, constants, "L", "D", "sigma2", "zeta")
+    L, D, sigma2, zeta = known_constants(theorem, constants, "L", "D", "sigma2", "zeta")
     p = client_weights(theorem, constants)
     for name, v in (("L", L), ("D", D), ("sigma2", sigma2), ("zeta", zeta)):
         if v < 0.0:

@@ -215,7 +215,7 @@ def fedavg_constant_steps(
     32.0
     """
     eta, E = real("step_size", step_size, low=0.0, strict=True), whole("local_steps", local_steps, low=1)
-    L, mu = known(LI, constants, "L", "mu")
+    L, mu = known_constants(LI, constants, "L", "mu")
     first, u = real("pull", pull, low=0.0), real("remainder", remainder, low=0.0)
     requires = require(
         LI,
@@ -236,7 +236,7 @@ def fedavg_constant_steps(
 
 def _curvature(theorem: str, constants: Constants) -> tuple[float, float, tuple[Hypothesis, ...]]:
     """Strong convexity and smoothness of every client."""
-    (L,) = known(theorem, constants, "L")
+    (L,) = known_constants(theorem, constants, "L")
     mu = least_convexity(theorem, constants)
     return mu, float(L), require(theorem, Hypothesis("every F_k strongly convex", f"mu = {mu:g}", mu > 0.0))
 

@@ -340,9 +340,9 @@ class _Noise(NamedTuple):
 
 def _optimum(theorem: str, constants: Constants, phi: float) -> tuple[float, float, float, float, np.ndarray, _Noise]:
     """L, D, zeta_*, A = 4 phi L_s, p and the noise of R2."""
-    L, D, zeta, sigma2 = map(float, known(theorem, constants, "L", "D", "zeta_star", "sigma2_star"))
+    L, D, zeta, sigma2 = map(float, known_constants(theorem, constants, "L", "D", "zeta_star", "sigma2_star"))
     p = client_weights(theorem, constants)
-    A = 4.0 * phi * known(theorem, constants, "L_s")[0] if phi > 0.0 else 0.0
+    A = 4.0 * phi * known_constants(theorem, constants, "L_s")[0] if phi > 0.0 else 0.0
     each = constants.sigma2_star_k
     if each is not None:
         return L, D, zeta, A, p, _Noise(sigma2, float(p**2 @ each), float(p * (1.0 - p) @ each))
@@ -362,7 +362,7 @@ def _uniform(
     theorem: str, constants: Constants
 ) -> tuple[float, float, float, np.ndarray, np.ndarray, tuple[Hypothesis, ...]]:
     """L, D, zeta, p, sigma_i^2 of R1 with their hypotheses."""
-    L, D, zeta = known(theorem, constants, "L", "D", "zeta")
+    L, D, zeta = known_constants(theorem, constants, "L", "D", "zeta")
     p = client_weights(theorem, constants)
     sigma2 = client_noise(theorem, constants, p.size)
     requires = require(

@@ -226,13 +226,13 @@ class _Given(NamedTuple):
 
 def _given(theorem: str, constants: Constants, E: int, r: int, sampled: bool) -> _Given:
     L, mu, requires = _curvature(theorem, constants)
-    Gamma, D = known(theorem, constants, "Gamma", "D")
+    Gamma, D = known_constants(theorem, constants, "Gamma", "D")
     p = client_weights(theorem, constants)
     noise = float(p**2 @ client_noise(theorem, constants, p.size))
     used = ["sigma2_k" if constants.sigma2_k is not None else "sigma2"]
     G2 = 0.0
     if E > 1 or sampled:
-        (G2,) = known(theorem, constants, "G2")
+        (G2,) = known_constants(theorem, constants, "G2")
         used.append("G2")
         requires += (Hypothesis("E‖g_k‖^2 <= G^2 along the run", f"G^2 = {G2:g}"),)
     requires += where_taken(constants, *used)
@@ -322,7 +322,7 @@ def _larger(terms: Sequence[float]) -> float:
 
 def _curvature(theorem: str, constants: Constants) -> tuple[float, float, tuple[Hypothesis, ...]]:
     """L, min mu_k and the hypotheses A1, A2."""
-    (L,) = known(theorem, constants, "L")
+    (L,) = known_constants(theorem, constants, "L")
     mu = least_convexity(theorem, constants)
     text = "every F_k mu-strongly convex, 0 < mu <= L"
     requires = require(

@@ -210,7 +210,7 @@ def _setting(
 ) -> tuple[float, float, float, float, float, tuple[Hypothesis, ...]]:
     mu = real("proximal_mu", proximal_mu, low=0.0, strict=True)
     gamma = real("inexactness", inexactness, low=0.0, high=1.0)
-    L, B = known(theorem, constants, "L", "B")
+    L, B = known_constants(theorem, constants, "L", "B")
     if nonconvexity is None:
         low = 0.0 if constants.mu_k is None else -float(np.min(constants.mu_k))
     else:
@@ -323,7 +323,7 @@ def _next_of_squares(s: Setting, rounds: Sequence[int], w: np.ndarray) -> Found 
 def _of_the_bound(s: Setting, push: float) -> float:
     """How far rho ‖g‖^2 may be off where gradients g at the start are off by ``push``, B by that over ‖g‖."""
     p, mu = s.problem, float(s.method.proximal_mu)
-    L, B = known("FedProx descent", p.constants(center=s.start), "L", "B")
+    L, B = known_constants("FedProx descent", p.constants(center=s.start), "L", "B")
     return float(8.0 * push * np.linalg.norm(p.gradient(s.start)) * B * (1.0 + L * B / mu) ** 2 / mu)
 
 

@@ -138,7 +138,7 @@ def fedsam(constants: Constants, *, step_size: float, local_steps: int, rounds: 
     p = client_weights(SOURCE, constants)
     zeta = 0.0
     if tau > 1:
-        (zeta,) = known(SOURCE, constants, "zeta")
+        (zeta,) = known_constants(SOURCE, constants, "zeta")
         requires += (Hypothesis("sup_x ‖grad F_k - grad F‖ <= zeta", f"zeta = {zeta:g}"),)
         requires += where_taken(constants, "zeta")
     v = eta * np.arange(tau) * (zeta + L * rho) * min(1.0, math.sqrt(2.0 * max(1.0 - float(p @ p), 0.0)))
@@ -178,7 +178,7 @@ def fedsam_at_optimum(constants: Constants, *, step_size: float, local_steps: in
     0.2582
     """
     eta, tau, T, rho, L, D, requires = _setting(OPTIMUM, constants, step_size, local_steps, rounds, rho)
-    (zeta,) = known(OPTIMUM, constants, "zeta_star")
+    (zeta,) = known_constants(OPTIMUM, constants, "zeta_star")
     used = (eta * L) ** 2 * tau * (tau - 1) / (2.0 * (1.0 - eta * L)) if tau > 1 and eta * L < 1.0 else float(tau > 1)
     w = 1.0 - used
     requires += require(OPTIMUM, Hypothesis("w > 0 (smaller steps)", f"w = {w:g}, step_size = {eta:g}", w > 0.0))
@@ -196,7 +196,7 @@ def sam_error(constants: Constants, *, rho: float) -> Bound:
     >>> sam_error(Constants(L=2.0), rho=0.5).value
     1.0
     """
-    (L,) = known("SAM gradient error", constants, "L")
+    (L,) = known_constants("SAM gradient error", constants, "L")
     r = real("rho", rho, low=0.0)
     smooth = (Hypothesis("every F_k L-smooth", f"L = {L:g}"),)
     return Bound({"perturbation": float(L) * r}, PERTURBATION, "Lipschitz gradient (docs/theory/fedsam.md)", smooth)
@@ -207,7 +207,7 @@ def _setting(
 ) -> tuple[float, int, int, float, float, float, tuple[Hypothesis, ...]]:
     """eta, tau, T, rho, L, D and the common hypotheses."""
     (eta, tau, T), rho = local_work(step_size, local_steps, rounds), real("rho", rho, low=0.0)
-    L, D = known(theorem, constants, "L", "D")
+    L, D = known_constants(theorem, constants, "L", "D")
     requires = require(
         theorem,
         Hypothesis("every F_k convex and L-smooth", f"L = {L:g}"),

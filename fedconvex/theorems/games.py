@@ -297,7 +297,7 @@ def _moves(s: Setting, w: np.ndarray) -> float:
     return float("inf")
 
 
-def _shown(s: Setting) -> dict[str, tuple[float, str]]:
+def _constants(s: Setting) -> dict[str, tuple[float, str]]:
     p = _game(s)
     out = {"players": (float(p.federation.K), "given"), "B": (p.bound, "given")}
     if _independent(p).holds:
@@ -306,7 +306,7 @@ def _shown(s: Setting) -> dict[str, tuple[float, str]]:
     return out
 
 
-_ABOUT: dict[str, Any] = {"kind": GameProblem, "shown": _shown, "statement": STATEMENT}
+_ABOUT: dict[str, Any] = {"kind": GameProblem, "constants": _constants, "statement": STATEMENT}
 _TURNS = playing(IRMGame(), "exact responses in turn")
 
 THEOREMS = (

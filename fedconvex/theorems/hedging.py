@@ -161,7 +161,7 @@ def hedging(
     rho, T = real("rho", rho, low=0.0, strict=True), whole("rounds", rounds)
     _, _, requires = _curvature(constants)
     if start_distance is None:
-        D, zeta = known(SOURCE, constants, "D", "zeta_star")
+        D, zeta = known_constants(SOURCE, constants, "D", "zeta_star")
         start = math.hypot(D, zeta / rho)
         requires += (Hypothesis("y_k = 0 at the start", f"‖z - x*‖ = {D:g}, zeta_*/rho = {zeta / rho:g}"),)
     else:
@@ -173,7 +173,7 @@ def hedging(
 
 
 def _curvature(constants: Constants) -> tuple[float, float, tuple[Hypothesis, ...]]:
-    (L,) = known(SOURCE, constants, "L")
+    (L,) = known_constants(SOURCE, constants, "L")
     mu = least_convexity(SOURCE, constants)
     requires = require(
         SOURCE,

@@ -270,7 +270,7 @@ def _suboptimality(s: Setting, rounds: Sequence[int]) -> Found:
     return Found(values - best.value, best.gap + 100.0 * UNIT * (1.0 + np.abs(values)))
 
 
-def _shown(s: Setting) -> dict[str, tuple[float, str]]:
+def _constants(s: Setting) -> dict[str, tuple[float, str]]:
     p = problem_of(s)
     return {
         "l2": (p.l2, "given"),
@@ -302,7 +302,7 @@ def _steps(share: float, Q: int) -> MethodRule:
     return MethodRule(f"{share:g}/L", make)
 
 
-_ABOUT: dict[str, Any] = {"kind": HybridProblem, "shown": _shown, "statement": STATEMENT}
+_ABOUT: dict[str, Any] = {"kind": HybridProblem, "constants": _constants, "statement": STATEMENT}
 
 THEOREMS = (
     Theorem(

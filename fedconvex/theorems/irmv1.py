@@ -176,7 +176,7 @@ def _dual(s: Setting, w: np.ndarray) -> float:
     return dual_bound(p, 0.5 + 2.0 * p.lam * p.scale_slopes(w))
 
 
-def _shown(s: Setting) -> dict[str, tuple[float, str]]:
+def _constants(s: Setting) -> dict[str, tuple[float, str]]:
     p = _environments(s)
     return {
         "environments": (float(len(p.c)), "given"),
@@ -185,7 +185,12 @@ def _shown(s: Setting) -> dict[str, tuple[float, str]]:
     }
 
 
-_ABOUT: dict[str, Any] = {"kind": InvariantProblem, "shown": _shown, "statement": STATEMENT, "space": ENVIRONMENTS}
+_ABOUT: dict[str, Any] = {
+    "kind": InvariantProblem,
+    "constants": _constants,
+    "statement": STATEMENT,
+    "space": ENVIRONMENTS,
+}
 
 THEOREMS = (
     Theorem(

@@ -101,7 +101,7 @@ from fedconvex.theory.bound import (
     Dimension,
     Hypothesis,
     Quantity,
-    known,
+    known_constants,
     require,
 )
 from fedconvex.theory.worst_case import AtOptimum, UniformUpper

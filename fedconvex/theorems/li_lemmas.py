@@ -150,7 +150,7 @@ def _moved(constants: Constants, E: int, rounds: int, steps: int) -> float:
 def _last_step(theorem: str, constants: Constants, E: int, rounds: int) -> tuple[float, float, tuple[Hypothesis, ...]]:
     """Return the size of the last step of the last round, G^2, and the hypotheses on both."""
     schedule = fedavg_schedule(constants, local_steps=E)
-    (G2,) = known(theorem, constants, "G2")
+    (G2,) = known_constants(theorem, constants, "G2")
     numbers = f"2/mu = {schedule.scale:g}, gamma = {schedule.shift:g}"
     requires = (
         Hypothesis("steps 2/(mu (gamma + t)), t = 0, 1, ...", numbers),

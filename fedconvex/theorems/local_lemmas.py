@@ -140,7 +140,7 @@ def drift_lemma(constants: Constants, *, step_size: float, local_steps: int, rou
     """
     eta, tau, _ = local_work(step_size, local_steps, rounds)
     theorem = GUIDE.format("2")
-    L, zeta = (float(v) for v in known(theorem, constants, "L", "zeta"))
+    L, zeta = (float(v) for v in known_constants(theorem, constants, "L", "zeta"))
     sigma2 = float(client_noise(theorem, constants, client_weights(theorem, constants).size).max())
     requires = _short_step(theorem, L, eta)
     terms = {"heterogeneity": 18.0 * (tau * eta * zeta) ** 2, "noise": 4.0 * tau * eta**2 * sigma2}
@@ -160,7 +160,7 @@ def drift_lemma_sharp(constants: Constants, *, step_size: float, local_steps: in
     """
     eta, tau, _ = local_work(step_size, local_steps, rounds)
     theorem = "fedconvex, drift step by step (docs/theory/local_lemmas.md)"
-    L, zeta = (float(v) for v in known(theorem, constants, "L", "zeta"))
+    L, zeta = (float(v) for v in known_constants(theorem, constants, "L", "zeta"))
     requires = require(theorem, Hypothesis("step_size <= 2/L", f"step_size = {eta:g}, L = {L:g}", eta * L <= 2.0))
     p = client_weights(theorem, constants)
     noise, V = eta**2 * float((p * (1.0 - p)) @ client_noise(theorem, constants, p.size)), 0.0

@@ -145,8 +145,8 @@ def scaffold(
     eta, K = real("step_size", step_size, low=0.0, strict=True), whole("local_steps", local_steps, low=1)
     T, eta_g = whole("rounds", rounds, low=1), real("server_step", server_step, low=0.0, strict=True)
     beta, mu, N, S, common = _setting(constants, participants)
-    D, sigma2 = known(SOURCE, constants, "D", "sigma2")
-    own = known(SOURCE, constants, "zeta_star")[0] ** 2 if control_error is None else control_error
+    D, sigma2 = known_constants(SOURCE, constants, "D", "sigma2")
+    own = known_constants(SOURCE, constants, "zeta_star")[0] ** 2 if control_error is None else control_error
     C0, h = real("control_error", own, low=0.0), K * eta * eta_g
     small, long = "h = local_steps step_size server_step <= 1/(81 L)", f"81 L h = {81 * beta * h:g}"
     requires = common + require(
@@ -245,7 +245,7 @@ def scaffold_rounds(
 
 
 def _setting(constants: Constants, participants: int | None) -> tuple[float, float, int, int, tuple[Hypothesis, ...]]:
-    (beta,) = known(SOURCE, constants, "L")
+    (beta,) = known_constants(SOURCE, constants, "L")
     p = client_weights(SOURCE, constants)
     S = p.size if participants is None else whole("participants", participants, low=1, high=p.size)
     mu = least_convexity(SOURCE, constants)

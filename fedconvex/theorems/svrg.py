@@ -127,7 +127,7 @@ def svrg(
         Hypothesis("alpha < 1 (vacuous otherwise)", f"alpha = {alpha:g}", alpha < 1.0),
     )
     if start_gap is None:
-        top, D = known(theorem, constants, "L", "D")
+        top, D = known_constants(theorem, constants, "L", "D")
         start_gap = 0.5 * float(top) * float(D) ** 2
     gap = real("start_gap", start_gap, low=0.0)
     return Bound({"start": alpha**s * gap}, LAST_SYNCHRONISED, theorem, requires)
@@ -173,8 +173,8 @@ def _setting(
 ) -> tuple[str, float, float, float, float, tuple[Hypothesis, ...]]:
     phi = real("noise_factor", noise_factor, low=0.0, high=1.0)
     theorem = SOURCE if phi == 1.0 else BATCHES
-    L_s, mu = known(theorem, constants, "L_s", "mu")
-    L = known(theorem, constants, "L")[0] if phi < 1.0 else L_s
+    L_s, mu = known_constants(theorem, constants, "L_s", "mu")
+    L = known_constants(theorem, constants, "L")[0] if phi < 1.0 else L_s
     requires = require(
         theorem,
         Hypothesis("every row loss convex and L_s-smooth", f"L_s = {L_s:g}"),

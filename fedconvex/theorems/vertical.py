@@ -309,7 +309,7 @@ def _duality_gap(s: Setting, rounds: Sequence[int]) -> Found:
     return Found(np.array([gap for gap, _ in found]), np.array([100.0 * UNIT * size for _, size in found]))
 
 
-def _shown(s: Setting) -> dict[str, tuple[float, str]]:
+def _constants(s: Setting) -> dict[str, tuple[float, str]]:
     problem = problem_of(s)
     out = {"l2": (problem.l2, "given"), "F*": (problem.solve().value, "exact solution")}
     if hasattr(s.method, "step_share") and problem.traits.quadratic:
@@ -338,7 +338,7 @@ def _damped(damping: float, **work: Any) -> MethodRule:
 
 
 _DESCENT = MethodRule("1/L", lambda theorem, problem, start, rounds: VerticalGradientDescent(step_size="auto"))
-_ABOUT: dict[str, Any] = {"kind": VerticalProblem, "shown": _shown, "statement": STATEMENT}
+_ABOUT: dict[str, Any] = {"kind": VerticalProblem, "constants": _constants, "statement": STATEMENT}
 
 THEOREMS = (
     Theorem(

@@ -258,7 +258,7 @@ def _energies(s: Setting, rounds: Sequence[int]) -> Found:
     return Found(values - best.value, best.gap + 100.0 * UNIT * (1.0 + np.abs(values)))
 
 
-def _shown(s: Setting) -> dict[str, tuple[float, str]]:
+def _constants(s: Setting) -> dict[str, tuple[float, str]]:
     problem = problem_of(s)
     out = {"tau": (problem.tau, "given"), "min F": (problem.solve().value, "exact solution")}
     if problem.linear:
@@ -282,7 +282,7 @@ def _near_limit(share: float) -> MethodRule:
     return MethodRule(f"{share:g} times the largest damping", make)
 
 
-_ABOUT: dict[str, Any] = {"kind": GaussianPosteriorProblem, "shown": _shown, "statement": STATEMENT}
+_ABOUT: dict[str, Any] = {"kind": GaussianPosteriorProblem, "constants": _constants, "statement": STATEMENT}
 
 THEOREMS = (
     Theorem(

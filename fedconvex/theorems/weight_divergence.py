@@ -191,9 +191,9 @@ def divergence_convex(
     start = real("previous", previous, low=0.0)
     p = client_weights(CONVEX, constants)
     if constants.L_k is not None:
-        L = np.asarray(known(CONVEX, constants, "L_k")[0], dtype=float)
+        L = np.asarray(known_constants(CONVEX, constants, "L_k")[0], dtype=float)
     else:
-        L = np.full(p.size, known(CONVEX, constants, "L")[0])
+        L = np.full(p.size, known_constants(CONVEX, constants, "L")[0])
     mu = np.zeros(p.size) if constants.mu_k is None else np.asarray(constants.mu_k, dtype=float)
     top = float(L.max())
     requires = require(

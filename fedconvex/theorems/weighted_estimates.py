@@ -210,7 +210,7 @@ THEOREMS = (
         bound=weighted_estimates,
         read=_read,
         exact=at_rounds(_distance, _rounding),
-        shown=lambda s: {
+        constants=lambda s: {
             "clients": (float(s.problem.federation.K), "given"),
             "c": (traits(s.problem.loss).self_concordance, "declared by the loss"),
         },

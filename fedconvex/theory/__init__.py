@@ -3,7 +3,15 @@
 The theorems stand in `fedconvex.theorems`, a file each: ``from fedconvex.theorems.fedavg_convex import fedavg_convex``.
 """
 
-from fedconvex.theory.bound import AssumptionError, Bound, Hypothesis, PrecisionError, Quantity, known, require
+from fedconvex.theory.bound import (
+    AssumptionError,
+    Bound,
+    Hypothesis,
+    PrecisionError,
+    Quantity,
+    known_constants,
+    require,
+)
 from fedconvex.theory.moments import Moments, StackedMoments, WeightMoments
 
 __all__ = [
@@ -15,6 +23,6 @@ __all__ = [
     "Quantity",
     "StackedMoments",
     "WeightMoments",
-    "known",
+    "known_constants",
     "require",
 ]

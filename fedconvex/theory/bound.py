@@ -20,7 +20,7 @@ __all__ = [
     "PrecisionError",
     "Quantity",
     "dropping",
-    "known",
+    "known_constants",
     "require",
 ]
 
@@ -183,7 +183,7 @@ def require(theorem: str, *hypotheses: Hypothesis) -> tuple[Hypothesis, ...]:
     return hypotheses
 
 
-def known(theorem: str, constants: Constants, *names: str) -> tuple[Any, ...]:
+def known_constants(theorem: str, constants: Constants, *names: str) -> tuple[Any, ...]:
     """Return the named constants, or raise where one is missing, infinite, or known at one point only.
 
     Raises

@@ -1,7 +1,7 @@
 """Theorems beside what runs really do: verdicts, curves, grids, exact worst cases, and the suite of all checks."""
 
 from fedconvex.theorems import THEOREMS, Setting, Theorem
-from fedconvex.theorems.parts.instances import own
+from fedconvex.theorems.parts.instances import own_instance
 from fedconvex.theorems.parts.theorem import Check, Instance, MethodRule, Reading
 from fedconvex.verify.check_records import Noticed, Power, VerificationReport
 from fedconvex.verify.curves import BoundCurve, curve
@@ -33,7 +33,7 @@ __all__ = [
     "checks",
     "curve",
     "exact_worst",
-    "own",
+    "own_instance",
     "own_theorem",
     "power",
     "tightest",

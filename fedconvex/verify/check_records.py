@@ -61,22 +61,22 @@ class WorstCaseInterval(NamedTuple):
     words: str  # the class; or the reason
 
     @property
-    def known(self) -> bool:
+    def has_interval(self) -> bool:
         """Whether there is an interval."""
         return math.isfinite(self.upper)
 
     def refutes(self, bound: Bound) -> bool:
         """Whether some problem of the class exceeds the bound: certified, up to rounding."""
-        return self.known and bound.value < self.refutable
+        return self.has_interval and bound.value < self.refutable
 
     @property
     def refutable(self) -> float:
         """The number below which some problem of the class refutes a bound."""
-        return (self.lower - 1e-14) / (1.0 + 1e-9) if self.known else -math.inf
+        return (self.lower - 1e-14) / (1.0 + 1e-9) if self.has_interval else -math.inf
 
     def ratio(self, bound: Bound | None) -> float:
         """Bound over the upper end: at most how loose the theorem is on its class, and no less than that over lower."""
-        return bound.value / self.upper if bound is not None and self.known and self.upper > 0.0 else math.nan
+        return bound.value / self.upper if bound is not None and self.has_interval and self.upper > 0.0 else math.nan
 
 
 @dataclass(frozen=True)

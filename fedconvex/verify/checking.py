@@ -52,10 +52,10 @@ def carried_out(
     searched = instance.data == "searched"
     line, bands = _followed(theorem, setting, rule) if curves and not searched else (None, ())
     worst = no_worst("the instance was searched for") if searched else exact_worst(theorem, setting)
-    if theorem.shown is None:
+    if theorem.constants is None:
         constants = _constants(setting)
     else:
-        constants = tuple(Constant(name, *value) for name, value in theorem.shown(setting).items())
+        constants = tuple(Constant(name, *value) for name, value in theorem.constants(setting).items())
     sharper = THEOREMS[theorem.sharper].value_at(setting) if theorem.sharper else math.inf
     return Finding(theorem.name, short, words, instance.data, verdict, worst, constants, line, bands, sharper=sharper)
 

@@ -60,7 +60,7 @@ def own_theorem(
     name : str
     bound : callable
         ``bound(constants, *, step_size, local_steps, rounds)`` returns a Bound; it asks for its constants by
-        `fedconvex.theory.bound.known` and for its hypotheses by `require`.
+        `fedconvex.theory.bound.known_constants` and for its hypotheses by `require`.
     quantity : Quantity
         What it bounds; default E F(w_T) - F* of the last iterate.
     steps : tuple of float
@@ -77,10 +77,10 @@ def own_theorem(
 
     Examples
     --------
-    >>> from fedconvex.theory.bound import LAST_SYNCHRONISED, Bound, known
+    >>> from fedconvex.theory.bound import LAST_SYNCHRONISED, Bound, known_constants
     >>> from fedconvex.verify import own_theorem, power
     >>> def bound(constants, *, step_size, local_steps, rounds):
-    ...     L, D = known("descent", constants, "L", "D")
+    ...     L, D = known_constants("descent", constants, "L", "D")
     ...     return Bound({"start": 2 * L * D**2 / (rounds + 4)}, LAST_SYNCHRONISED, "Nesterov 2004, Corollary 2.1.2")
     >>> descent = own_theorem("descent", bound, steps=(1.0, 1.0), local_steps=(1, 1), batches=0)
     >>> power(descent, descent.checks[9:10]).whole.factor > 1.0

@@ -69,7 +69,7 @@ def power_of(findings: Iterable[Finding]) -> Power:
         if bound is None or f.outcome not in (Outcome.HOLDS, Outcome.VACUOUS, Outcome.VIOLATED):
             continue
         least = noticed_below(f)
-        if f.worst.known and f.worst.upper > 0.0:
+        if f.worst.has_interval and f.worst.upper > 0.0:
             looseness = min(looseness, f.worst.ratio(bound))
         if f.sharper > 0.0 and bound.value > 0.0:  # no less than 1, and nothing where there is no sharper theorem
             looseness = min(looseness, bound.value / f.sharper if math.isfinite(f.sharper) else math.inf)

@@ -14,7 +14,7 @@ from fedconvex.families.boosting.theorems.sources import breast_cancer_sources, 
 from fedconvex.methods import FedMultiBoost, MultiBoost
 from fedconvex.problems import Dictionary, EnsembleProblem, Logistic2, StumpProblem
 from fedconvex.theory.bound import AssumptionError, Bound
-from fedconvex.verify import THEOREMS, Outcome, checks, curve, own, verify, verify_grid, verify_suite
+from fedconvex.verify import THEOREMS, Outcome, checks, curve, own_instance, verify, verify_grid, verify_suite
 from tests.boosting.test_multiboost import LOSSES, instance, plain_losses
 
 NAMES = [name for name in THEOREMS if name.startswith(("boosting", "adaboost"))]
@@ -298,7 +298,9 @@ def test_your_own_rows_are_boosted():
     rng = np.random.default_rng(0)
     X, z = rng.normal(size=(60, 3)), rng.normal(size=60)
     fed = Federation.from_arrays(X, np.where(z > 0, 1.0, -1.0), np.arange(60) % 3)
-    found = verify_suite(checks(NAMES, own(Problem(fed, Logistic(), 0.1), "mine")), tightness=False, curves=True)
+    found = verify_suite(
+        checks(NAMES, own_instance(Problem(fed, Logistic(), 0.1), "mine")), tightness=False, curves=True
+    )
     assert {f.outcome for f in found.findings} == {Outcome.HOLDS}
     words = {f.theorem: f.words for f in found.findings}
     assert "3 sources, 60 rows, all stumps" in words["boosting-descent"]
@@ -308,7 +310,7 @@ def test_your_own_rows_are_boosted():
     assert curves["boosting-descent"] is None
     assert curves["adaboost"].rounds[-1] == 30
     real = Problem(Federation.from_arrays(X, z, np.arange(60) % 3), Squared(), 0.1)
-    found = verify_suite(checks(NAMES, own(real, "mine")), tightness=False)
+    found = verify_suite(checks(NAMES, own_instance(real, "mine")), tightness=False)
     assert all(f.why.startswith("needs rows that make a BoostingProblem, got: ") for f in found.findings)
 
 
@@ -316,16 +318,20 @@ def test_many_clients_are_one_source_and_lists_stay_short(monkeypatch):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(63, 2)), rng.choice([-1.0, 1.0], 63)
     many = Problem(Federation.from_arrays(X, y, np.arange(63) % 21), Logistic(), 0.1)
-    found = verify_suite(checks(["boosting-smoothing", "boosting-gradient"], own(many, "mine")), tightness=False)
+    found = verify_suite(
+        checks(["boosting-smoothing", "boosting-gradient"], own_instance(many, "mine")), tightness=False
+    )
     assert [f.outcome for f in found.findings] == [Outcome.VACUOUS, Outcome.HOLDS]  # log(1)/mu = 0
     assert all("1 source, 63 rows" in f.words for f in found.findings)
     monkeypatch.setattr("fedconvex.families.boosting.theorems.sources._LONGEST", 10)
-    (refused,) = verify_suite(checks(["boosting-gradient"], own(many, "mine")), tightness=False).findings
+    (refused,) = verify_suite(checks(["boosting-gradient"], own_instance(many, "mine")), tightness=False).findings
     assert "got: a list of stumps must have at most 10 predictions; got 630" in refused.why
 
 
 def test_your_own_ensemble_is_taken_as_it_is():
-    found = verify_suite(checks(["boosting-descent", "scaffold"], own(two_sources.make(), "mine")), tightness=False)
+    found = verify_suite(
+        checks(["boosting-descent", "scaffold"], own_instance(two_sources.make(), "mine")), tightness=False
+    )
     assert {f.theorem: f.outcome.name for f in found.findings} == {
         "boosting-descent": "HOLDS",
         "scaffold": "NOT_APPLICABLE",

@@ -137,7 +137,7 @@ KINDS = (
     Kind(
         "texts for people",
         "*",
-        "*.who | *.words | *.title | *.name | *.names | *.about | theory.known.* | theory.require.theorem",
+        "*.who | *.words | *.title | *.name | *.names | *.about | theory.known_constants.* | theory.require.theorem",
         "shown, not used",
     ),
     Kind(

@@ -30,7 +30,7 @@ from fedconvex.problems import (
     VerticalProblem,
 )
 from fedconvex.theorems import THEOREMS, Theorem
-from fedconvex.verify import Check, Outcome, Setting, own, verify
+from fedconvex.verify import Check, Outcome, Setting, own_instance, verify
 from fedconvex.verify.checking import carried_out
 from fedconvex.vertical_federation import VerticalFederation
 from tests.campaigns.fuzz_server import raised
@@ -163,7 +163,9 @@ def asked(rng: np.random.Generator, theorem: Theorem) -> tuple[str, str]:
     wrong = build is None or rng.random() < 0.1  # a problem of a wrong kind, unless the theorem is about any
     rounds, door = int(rng.choice([1, 2, 3, min(theorem.rounds, 12)])), float(rng.random())
     if wrong and door < 0.5:
-        check = Check(own(plain, words), rules_of(theorem)[int(rng.integers(len(rules_of(theorem))))], rounds=rounds)
+        check = Check(
+            own_instance(plain, words), rules_of(theorem)[int(rng.integers(len(rules_of(theorem))))], rounds=rounds
+        )
         found = carried_out(theorem, check, most=64)
         return judged(found.outcome.name, found.verdict), f"{words}, carried out"
     problem = plain if wrong or build is None else build(rng, plain)

@@ -756,7 +756,7 @@ def own() -> dict[str, dict[str, Any]]:
         **{
             f"methods.{name}.{method}": sets
             for name in ("KLBall", "Point", "Polytope", "Simplex")
-            for method in ("project", "entropic", "largest", "minimise", "contains")
+            for method in ("project", "entropic", "support", "minimise", "contains")
         },
         "models.LinearModel": {
             "coef": np.ones(2),
@@ -882,7 +882,7 @@ def own() -> dict[str, dict[str, Any]]:
             "setting": lambda rounds: (w["problem"], w["fedavg"], rounds),
         },
         "verify.verify_suite": {"suite": checks(["fedavg-refined"])[:1]},
-        "verify.own": {"name": "mine"},
+        "verify.own_instance": {"name": "mine"},
         "models.write_file": {"path": Path(files["new"]), "content": b"text"},
         "report.convergence_plot": {"path": None},
         **of_theory(),

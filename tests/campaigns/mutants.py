@@ -64,7 +64,9 @@ FREE = {  # lines of the source that choose what a theorem leaves free
     "_SPLITS": "all t of a grid give valid bounds, so that the grid costs tightness only",
     "_SHARES": "all w_2 of a grid give valid bounds, so that the grid costs tightness only",
 }
-SILENT = ("require", "Hypothesis", "known", "real", "whole", "vector", "numeric", "bad", "where_taken", "replace")
+SILENT = {
+    *("require", "Hypothesis", "known_constants", "real", "whole", "vector", "numeric", "bad", "where_taken", "replace")
+}
 COUNTS = ("tau", "T", "E", "K", "M", "N", "S", "r", "m", "s", "k", "t")
 
 RANDOM = 40  # tiny problems in which a mutant may lower the bound

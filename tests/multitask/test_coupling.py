@@ -9,7 +9,7 @@ import pytest
 
 from fedconvex import Federation, Hinge, Logistic, Squared, run
 from fedconvex.families.multitask import coupling
-from fedconvex.families.multitask.coupling import dense, own, safe_sigma, tied, ties_of
+from fedconvex.families.multitask.coupling import dense, mbar_diagonal, mbar_of, mbar_times, safe_sigma
 from fedconvex.methods import MOCHA, JointMOCHA
 from fedconvex.problems import Clustered, Covariance, Independent, MeanRegularised, MultiTaskProblem, Pooled
 
@@ -37,11 +37,11 @@ def test_factors_are_the_matrix(m, monkeypatch):
 
 def check_factors(relation, m):
     rng, full = np.random.default_rng(0), relation.mbar(m)
-    thin, V = ties_of(relation, m, 3), rng.normal(size=(2, m, 3))
+    thin, V = mbar_of(relation, m, 3), rng.normal(size=(2, m, 3))
     assert thin.shape[1] <= 5
     np.testing.assert_allclose(dense(thin), full, rtol=1e-13, atol=1e-16)
-    np.testing.assert_allclose(tied(thin, V), full @ V, rtol=1e-11, atol=1e-13)
-    np.testing.assert_allclose(own(thin), np.diag(full), rtol=1e-13)
+    np.testing.assert_allclose(mbar_times(thin, V), full @ V, rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(mbar_diagonal(thin), np.diag(full), rtol=1e-13)
     for rule in ("eigenvalue", "rows", "tasks"):
         assert safe_sigma(thin, rule) == pytest.approx(safe_sigma(full, rule), rel=1e-11)
     W = full @ V[0]
@@ -91,7 +91,7 @@ def test_runs_hold_the_factor_and_agree_with_the_matrix(monkeypatch):
         monkeypatch.setattr(coupling, "DENSE", least)
         problem = MultiTaskProblem(fed, Hinge(), relation, "mean")
         thin = run(method, problem, rounds=2, progress=False)
-        assert thin.state.mbar.shape == (1, m, problem.ties.shape[1])
+        assert thin.state.mbar.shape == (1, m, problem.factored_mbar.shape[1])
         assert "mbar" not in vars(problem)  # nobody has made the matrix
         monkeypatch.setattr(coupling, "DENSE", m)
         full = run(method, MultiTaskProblem(fed, Hinge(), relation, "mean"), rounds=2, progress=False)
@@ -136,6 +136,6 @@ def test_factors_are_solved_to_the_minimum_of_the_matrix(which, monkeypatch):
     problem = MultiTaskProblem(many_tasks(24), Squared(), fixed(24)[which], "mean")
     monkeypatch.setattr(coupling, "DENSE", 1)
     thin = MultiTaskProblem(problem.federation, Squared(), fixed(24)[which], "mean").solve(1e-8)
-    assert thin.problem.ties.shape[1] < problem.ties.shape[1] == 24
+    assert thin.problem.factored_mbar.shape[1] < problem.factored_mbar.shape[1] == 24
     assert thin.gap <= 1.1e-8 * (1.0 + thin.value)
     assert thin.value == pytest.approx(problem.solve().value, rel=2e-8)

@@ -21,7 +21,7 @@ from fedconvex.kernels.cache import DISABLED
 from fedconvex.methods import MOCHA, Clock, CoCoA, MiniBatchSDCA, UniformSampling
 from fedconvex.problems import Covariance, Independent, MeanRegularised, MultiTaskProblem
 from fedconvex.theory.bound import AssumptionError, Bound
-from fedconvex.verify import THEOREMS, Outcome, Setting, checks, curve, own, verify, verify_grid, verify_suite
+from fedconvex.verify import THEOREMS, Outcome, Setting, checks, curve, own_instance, verify, verify_grid, verify_suite
 
 pytestmark = pytest.mark.compiled_if_slow
 
@@ -338,18 +338,18 @@ def test_your_own_clients_become_tasks():
     X, y = rng.normal(size=(60, 3)), np.where(rng.normal(size=60) > 0, 1.0, -1.0)
     fed = Federation.from_arrays(X, y, np.arange(60) % 3)
     found = verify_suite(
-        checks(NAMES, own(Problem(fed, Logistic(), 0.1), "mine")), most=64, tightness=False, curves=True
+        checks(NAMES, own_instance(Problem(fed, Logistic(), 0.1), "mine")), most=64, tightness=False, curves=True
     )
     assert [f.outcome for f in found.findings] == [Outcome.HOLDS] * 4
     assert all("3 tasks of 20 rows" in f.words and f.setting.startswith("mine, ") for f in found.findings)
     assert {"sigma_max", "sigma'", "mu"} <= {c.name for c in found.findings[0].constants}
     classes = Federation.from_arrays(X, np.arange(60) % 3.0, np.arange(60) % 3)
-    found = verify_suite(checks(NAMES, own(Problem(classes, Softmax(3), 0.1), "mine")), tightness=False)
+    found = verify_suite(checks(NAMES, own_instance(Problem(classes, Softmax(3), 0.1), "mine")), tightness=False)
     assert [f.why for f in found.findings] == ["needs one score for each row, got 3 scores"] * len(NAMES)
 
 
 def test_your_own_tasks_are_taken_as_they_are():
-    world = own(related_tasks.make(), "mine")
+    world = own_instance(related_tasks.make(), "mine")
     found = verify_suite(checks(["mocha-smooth", "fedavg-convex", "svrg"], world), most=64, tightness=False)
     outcomes = {f.theorem: (f.outcome, f.why) for f in found.findings}
     assert outcomes["mocha-smooth"][0] is Outcome.HOLDS

@@ -21,7 +21,7 @@ from fedconvex._check import among
 DENSE = 500  # tasks up to which Mbar is a matrix
 
 
-def ties_of(relation: Any, m: int, width: int) -> np.ndarray:
+def mbar_of(relation: Any, m: int, width: int) -> np.ndarray:
     """Return Mbar for m tasks with models of so many numbers: (m, m), or (m, 1 + r) where that is much less."""
     factors = relation.factored(m, width) if m > DENSE else None
     if factors is None or 4 * factors.shape[1] > m:
@@ -29,7 +29,7 @@ def ties_of(relation: Any, m: int, width: int) -> np.ndarray:
     return np.asarray(factors)
 
 
-def tied(mbar: np.ndarray, V: np.ndarray) -> np.ndarray:
+def mbar_times(mbar: np.ndarray, V: np.ndarray) -> np.ndarray:
     """Return Mbar V for V (..., m, p)."""
     if mbar.shape[-1] == mbar.shape[-2]:
         return np.asarray(mbar @ V)
@@ -37,7 +37,7 @@ def tied(mbar: np.ndarray, V: np.ndarray) -> np.ndarray:
     return np.asarray(mbar[..., :1] * V + F @ (np.swapaxes(F, -1, -2) @ V))
 
 
-def own(mbar: np.ndarray) -> np.ndarray:
+def mbar_diagonal(mbar: np.ndarray) -> np.ndarray:
     """Return the diagonal of Mbar, (..., m)."""
     if mbar.shape[-1] == mbar.shape[-2]:
         return np.einsum("...tt->...t", mbar)
@@ -51,7 +51,7 @@ def dense(mbar: np.ndarray) -> np.ndarray:
     return np.asarray(np.diag(mbar[:, 0]) + mbar[:, 1:] @ mbar[:, 1:].T)
 
 
-def largest(mbar: np.ndarray) -> float:
+def mbar_eigenvalue_bound(mbar: np.ndarray) -> float:
     """Return a bound of Mbar's largest eigenvalue."""
     if mbar.shape[-1] == mbar.shape[-2]:
         return float(np.linalg.norm(mbar, np.inf))
@@ -78,7 +78,7 @@ def safe_sigma(mbar: np.ndarray, rule: str = "eigenvalue") -> float:
     [1.25, 1.5, 2.0]
     """
     among("safe_sigma: rule", rule, ("eigenvalue", "rows", "tasks"))
-    m, diagonal = len(mbar), own(mbar)
+    m, diagonal = len(mbar), mbar_diagonal(mbar)
     if rule == "tasks":
         return float(m)
     thin = mbar.shape[1] != m

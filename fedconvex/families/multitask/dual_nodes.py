@@ -14,7 +14,7 @@ import numpy as np
 
 from fedconvex._check import among, bad, equal_by_type, real, wrong_type
 from fedconvex.draws import NODE_CLOCKS, Draws, stream, uniform
-from fedconvex.families.multitask.coupling import own, pencil_sigma, safe_sigma, tied
+from fedconvex.families.multitask.coupling import mbar_diagonal, mbar_times, pencil_sigma, safe_sigma
 from fedconvex.families.multitask.words import words_of_nodes
 from fedconvex.fields import CheckedFields, Count, Flag, Inside, OneOrMore, Positive, positive
 from fedconvex.kernels import jobs
@@ -246,7 +246,7 @@ def start(method: Any, problem: MultiTaskProblem, w: np.ndarray, sigma: Any) -> 
         raise bad(f"{who}.sigma", "be free of the data for a learned Omega", "'pencil'", cure)
     prior = [relation.lam, relation.sigma2] if isinstance(relation, Covariance) and relation.learned else []
     conjugate = np.tile(np.array(problem.statistic("conjugate")), (R, 1))
-    mbar, unknown, none = np.tile(problem.ties, (R, 1, 1)), np.full(w.shape[:2], np.nan), np.zeros(w.shape[:2])
+    mbar, unknown, none = np.tile(problem.factored_mbar, (R, 1, 1)), np.full(w.shape[:2], np.nan), np.zeros(w.shape[:2])
     sigmas = np.full(R, sigma_of(problem, sigma))
     return State(w, np.zeros((*w.shape[:2], w[0, 0].size)), conjugate, mbar, sigmas, unknown, none, np.array(prior), 0)
 
@@ -267,9 +267,10 @@ def sigma_of(problem: MultiTaskProblem, sigma: Any) -> float:
     """Return sigma' by its rule."""
     if isinstance(sigma, float):
         return sigma
+    mbar = problem.factored_mbar
     if needs_row_spaces(problem, sigma):
-        return min(pencil_sigma(problem.ties, problem.statistic("row_space")), safe_sigma(problem.ties))
-    return safe_sigma(problem.ties, sigma or "eigenvalue")
+        return min(pencil_sigma(mbar, problem.statistic("row_space")), safe_sigma(mbar))
+    return safe_sigma(mbar, sigma or "eigenvalue")
 
 
 def memory(method: Any, problem: MultiTaskProblem, R: int) -> Memory:
@@ -279,7 +280,7 @@ def memory(method: Any, problem: MultiTaskProblem, R: int) -> Memory:
 
 def broadcast(method: Any, state: State) -> Message:
     """Return w_t and rho_t = sigma' Mbar_tt."""
-    return Message(state.w, state.sigma[:, None] * own(state.mbar))
+    return Message(state.w, state.sigma[:, None] * mbar_diagonal(state.mbar))
 
 
 def empty_reply(problem: MultiTaskProblem, clients: np.ndarray) -> Reply:
@@ -317,7 +318,7 @@ def aggregate(method: Any, state: State, clients: np.ndarray, weights: np.ndarra
     theta = np.full_like(state.theta, np.nan if np.isnan(reply.theta).all() else 1.0)
     v[mine], conjugate[mine], theta[mine] = reply.v, reply.conjugate, reply.theta
     count[mine] += reply.steps
-    w = tied(state.mbar, v).reshape(state.w.shape)
+    w = mbar_times(state.mbar, v).reshape(state.w.shape)
     return state._replace(w=w, v=v, conjugate=conjugate, theta=theta, steps=count, t=state.t + 1)
 
 

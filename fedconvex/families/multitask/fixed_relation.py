@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedconvex.draws import BATCHES, stream
-from fedconvex.families.multitask.coupling import own, safe_sigma, tied
+from fedconvex.families.multitask.coupling import mbar_diagonal, mbar_times, safe_sigma
 from fedconvex.federation import Federation
 from fedconvex.problems.empirical_risk import Problem
 from fedconvex.solvers.kinked import dual
@@ -27,7 +27,7 @@ def fixed(problem: MultiTaskProblem, goal: float, clock: float, start: Solution 
 
     For several classes u is one model for each of them.
     """
-    if problem.ties.shape[1] != len(problem.ties):
+    if problem.factored_mbar.shape[1] != len(problem.factored_mbar):
         return _ascend(problem, goal, clock, start, most)
     fed, lam, U = problem.federation, *np.linalg.eigh(problem.mbar)
     keep = lam > 1e-15 * lam[-1]
@@ -61,22 +61,22 @@ def _ascend(problem: MultiTaskProblem, goal: float, clock: float, start: Solutio
 
     Tasks are visited in turn, each at fresh models; of a factored Mbar all at once, with a safe sigma', as MOCHA does.
     """
-    fed, mbar, K = problem.federation, problem.ties, problem.federation.K
+    fed, mbar, K = problem.federation, problem.factored_mbar, problem.federation.K
     rows = problem.row_loss, fed.rows, problem.row_labels, fed.ptr, problem.row_norms, problem.c
-    eta = 0.0 if mbar.shape[1] == K else safe_sigma(mbar) * float(own(mbar).max())
+    eta = 0.0 if mbar.shape[1] == K else safe_sigma(mbar) * float(mbar_diagonal(mbar).max())
     alpha, buffers = problem.scaled(start), problem.buffers()
     V, sweep = problem.images(alpha), 0
     while True:
         if sweep % 10 == 0 or sweep >= most:
             V = problem.images(alpha)
-            W = tied(mbar, V.reshape(K, -1)).reshape(V.shape)
+            W = mbar_times(mbar, V.reshape(K, -1)).reshape(V.shape)
             value, gap = problem.certificate(W, V, problem.conjugates(alpha), 0.5 * float(np.sum(W * V)))
             if problem.reached(goal, W, V, value, gap) or sweep >= most:
                 break
         keys = np.array([stream(0, 0, sweep, k, BATCHES) for k in fed.ids], dtype=np.uint64)
         into = V.reshape(K, -1)
         if eta:
-            dual.proximal_sweeps(*rows, tied(mbar, into), eta, 1, keys, alpha, into, *buffers)
+            dual.proximal_sweeps(*rows, mbar_times(mbar, into), eta, 1, keys, alpha, into, *buffers)
         else:
             dual.dual_sweeps(*rows, mbar, keys, alpha, into, *buffers)
         sweep += 1

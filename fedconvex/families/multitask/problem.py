@@ -24,7 +24,7 @@ import numpy as np
 
 from fedconvex._check import among, array, bad, numeric, real, whole, wrong_type
 from fedconvex.constants import default_steps
-from fedconvex.families.multitask.coupling import dense, pencil_sigma, tied, ties_of
+from fedconvex.families.multitask.coupling import dense, mbar_of, mbar_times, pencil_sigma
 from fedconvex.families.multitask.fixed_relation import fixed
 from fedconvex.families.multitask.learned_relation import jointly
 from fedconvex.families.multitask.relations import Relation
@@ -85,7 +85,7 @@ class MultiTaskProblem(TaskPredictions):
     learns = MODEL_PER_TASK
     over_sites = "families.multitask.sites"  # what sites answer about it
     starts = ""
-    shared = ("relation", "normalisation", "ties", "c")  # what a server knows beside `known_to_server`
+    shared = ("relation", "normalisation", "factored_mbar", "c")  # what a server knows beside `known_to_server`
     l2 = 0.0  # R is the only penalty
 
     def __init__(self, federation: Federation, loss: Any, relation: Relation, normalisation: str = "sum") -> None:
@@ -103,8 +103,8 @@ class MultiTaskProblem(TaskPredictions):
         self.federation, self.loss = federation, loss
         self.weights = client_weights("MultiTaskProblem", None if normalisation == "sum" else "uniform", federation)
         self.relation, self.normalisation = relation, normalisation
-        self.ties = ties_of(relation, federation.K, self.width)
-        self.ties.flags.writeable = False
+        self.factored_mbar = mbar_of(relation, federation.K, self.width)
+        self.factored_mbar.flags.writeable = False
         self.c = np.ones(federation.K) if normalisation == "sum" else 1.0 / federation.masses
         self.c.flags.writeable = False
         self._solution: Solution | None = None
@@ -118,8 +118,8 @@ class MultiTaskProblem(TaskPredictions):
 
     @cached_property
     def mbar(self) -> np.ndarray:
-        """Mbar, (m, m); `ties` holds the same in fewer numbers where there are many tasks."""
-        mbar = dense(self.ties)
+        """Mbar, (m, m); `factored_mbar` holds the same in fewer numbers where there are many tasks."""
+        mbar = dense(self.factored_mbar)
         mbar.flags.writeable = False
         return mbar
 
@@ -225,7 +225,7 @@ class MultiTaskProblem(TaskPredictions):
     def fingerprint(self) -> str:
         """Digest of what makes this problem beside its rows: the relationship and the normalisation."""
         h = hashlib.blake2b(repr(self.relation).encode(), digest_size=16)
-        for a in (self.ties, self.c):
+        for a in (self.factored_mbar, self.c):
             h.update(np.ascontiguousarray(a).tobytes())
         return h.hexdigest()
 
@@ -264,7 +264,7 @@ class MultiTaskProblem(TaskPredictions):
 
     def models(self, alpha: np.ndarray) -> np.ndarray:
         """W(alpha) = Mbar V; for a learned Omega with that of the start."""
-        return tied(self.ties, self._flat(self.images(alpha))).reshape(self.model_shape)
+        return mbar_times(self.factored_mbar, self._flat(self.images(alpha))).reshape(self.model_shape)
 
     def dual_value(self, alpha: np.ndarray) -> float:
         """D(alpha) = sum c_t l*(-alpha_i) + R*(V), which is minimised; -D(alpha) <= P(W) for all W."""
@@ -323,7 +323,7 @@ class MultiTaskProblem(TaskPredictions):
 
     def allowance(self, W: np.ndarray, V: np.ndarray) -> float:
         """Return what the rounding of scores, images, Mbar V and R may take from a gap at models W and images V."""
-        tie = self.relation.gap_rounding(self.ties, self._flat(W), self._flat(V))
+        tie = self.relation.gap_rounding(self.factored_mbar, self._flat(W), self._flat(V))
         return 2.0 * float(task_allowances(self, W).sum()) + tie
 
     def reached(self, goal: float, W: np.ndarray, V: np.ndarray, value: float, gap: float) -> bool:
@@ -396,7 +396,7 @@ class MultiTaskProblem(TaskPredictions):
 
     def pencil_sigma(self) -> float:
         """Return the least safe sigma' for these rows: `fedconvex.families.multitask.relations.pencil_sigma`."""
-        return pencil_sigma(self.ties, self.statistic("row_space"))
+        return pencil_sigma(self.factored_mbar, self.statistic("row_space"))
 
     def _row_space(self, a: int, b: int) -> np.ndarray:
         """Orthonormal basis (rank, d) of the span of the rows a, ..., b - 1."""

@@ -28,7 +28,14 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import array, bad, matrix, numeric, raw, real
-from fedconvex.families.multitask.coupling import DENSE, largest, pencil_sigma, safe_sigma, tied, ties_of
+from fedconvex.families.multitask.coupling import (
+    DENSE,
+    mbar_eigenvalue_bound,
+    mbar_of,
+    mbar_times,
+    pencil_sigma,
+    safe_sigma,
+)
 
 __all__ = [
     "Clustered",
@@ -74,7 +81,7 @@ class Relation(ABC):
     def conjugate(self, V: np.ndarray) -> float:
         """R*(V) = sup_W <V, W> - R(W) for V (m, d)."""
         V = matrix(f"{type(self).__name__}.conjugate: V", V)
-        return 0.5 * float(np.sum(V * tied(ties_of(self, *V.shape), V)))
+        return 0.5 * float(np.sum(V * mbar_times(mbar_of(self, *V.shape), V)))
 
     def rounding(self, W: np.ndarray) -> float:
         """How far eigenvectors of Qbar may leave R(W), and R* of images with the models W, from the true ones."""
@@ -91,7 +98,7 @@ class Relation(ABC):
         mbar, W, V = matrix(f"{who}: mbar", mbar), matrix(f"{who}: W", W), matrix(f"{who}: V", V)
         if self.learned:
             return 0.0
-        return (8.0 + math.sqrt(len(V))) * _EPS * largest(mbar) * float(np.sum(V * V)) + self.rounding(W)
+        return (8.0 + math.sqrt(len(V))) * _EPS * mbar_eigenvalue_bound(mbar) * float(np.sum(V * V)) + self.rounding(W)
 
     def gradient(self, W: np.ndarray) -> np.ndarray:
         """Gradient of R at W (a subgradient where R has a kink), (m, d)."""

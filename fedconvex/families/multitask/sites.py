@@ -106,7 +106,7 @@ def certificate(
     other = roster.relation.conjugate(V) if penalty is None else penalty
     penalty = roster.relation.value(W) if penalty is None else penalty
     terms = float(np.abs(losses).sum() + np.abs(conjugates).sum()) + abs(penalty) + abs(other)
-    rounding = 4.0 * EPS * (terms + float(reach.sum())) + roster.relation.gap_rounding(roster.ties, W, V)
+    rounding = 4.0 * EPS * (terms + float(reach.sum())) + roster.relation.gap_rounding(roster.factored_mbar, W, V)
     value = float(losses.sum()) + penalty
     return value, duality_gap("Roster", roster, value, float(conjugates.sum()) + other, rounding)
 

@@ -79,7 +79,7 @@ class Kind(NamedTuple):
         return x
 
 
-UncertaintySet = Annotated[Any, Kind("largest", "Simplex()")]
+UncertaintySet = Annotated[Any, Kind("support", "Simplex()")]
 Ascent = Annotated[Any, Kind("ascend", "ProjectedStep()")]
 
 

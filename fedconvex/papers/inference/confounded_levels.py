@@ -73,7 +73,7 @@ def refused(batch: Batch, one: Fits, own: Fits) -> np.ndarray:
     return np.asarray(ratio > stats.chi2(K - 1).isf(0.05))
 
 
-def tied(family: str, tie: float, batches: int, seed: int) -> dict[str, Any]:
+def confounded_counts(family: str, tie: float, batches: int, seed: int) -> dict[str, Any]:
     """Return counts over data sets, the pooled estimates, and how far identities are off."""
     rng = np.random.default_rng([seed, FAMILIES.index(family), int(100 * (tie + 5.0))])
     held = dict.fromkeys((POOLED, WITHIN, DISJOINT, APART, RATIO), 0)
@@ -116,7 +116,7 @@ def study(*, quick: bool, seed: int, data: None, tell: Progress) -> Findings:
     rows, off, mixed = [], [], []
     for i, (family, tie) in enumerate((f, t) for f in FAMILIES for t in ties):
         tell(i / (3 * len(ties)), f"{family}, {tie:g}")
-        found = kept(f"{family} {tie:g}", partial(tied, family, tie, batches, seed))
+        found = kept(f"{family} {tie:g}", partial(confounded_counts, family, tie, batches, seed))
         rows.append(
             {"family": family, "tie": tie, "estimate": found["estimate"]} | found["held"] | {"data sets": found["n"]}
         )

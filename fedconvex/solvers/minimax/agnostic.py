@@ -153,7 +153,7 @@ def solve_minimax(
             w, mix, more = _newton(domains, lambda F: _ball_envelope(sets, F), w)
             iterations += more
     F = domains.client_values(domains.unflatten(w))
-    return _certified(who, domains, w, F, mix, float(sets.largest(F)[0]), 0.0, iterations, tol, begin)
+    return _certified(who, domains, w, F, mix, float(sets.support(F)[0]), 0.0, iterations, tol, begin)
 
 
 def solve_softmax(problem: Objective, mu: float, tol: float = 1e-10) -> Minimax:
@@ -272,7 +272,7 @@ def saddle_point(
 
 def _model(factor: Factor, sets: Any, F: np.ndarray, J: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     """Return the domain weights, the step, and how far the quadratic model's saddle value lies below h."""
-    Z, below = factor.whiten(J), sets.largest(F)[0] - F
+    Z, below = factor.whiten(J), sets.support(F)[0] - F
     mix = sets.minimise(Z, below)
     half = mix @ Z
     return mix, -factor.solve(mix @ J), float(mix @ below + 0.5 * half @ half)
@@ -283,7 +283,7 @@ def _search(
     predicted: float, noise: float,
 ) -> tuple[Any, Any]:  # fmt: skip
     """Return a new point and its values, or (None, None) if no step lowers h."""
-    top = float(sets.largest(F)[0])
+    top = float(sets.support(F)[0])
     slack = noise if predicted <= 1e3 * noise else -1e-4 * predicted
     corrected = step
     for _ in range(3):
@@ -291,13 +291,13 @@ def _search(
         F_new = domains.client_values(domains.unflatten(trial))
         if not np.isfinite(F_new).all():
             break
-        if sets.largest(F_new)[0] <= top + slack:
+        if sets.support(F_new)[0] <= top + slack:
             return trial, F_new
         corrected = _model(factor, sets, F_new - J @ corrected, J)[1]  # second-order correction
     t = 0.5
     while t > 1e-10:
         F_new = domains.client_values(domains.unflatten(w + t * step))
-        if np.isfinite(F_new).all() and sets.largest(F_new)[0] <= top - 1e-4 * t * predicted:
+        if np.isfinite(F_new).all() and sets.support(F_new)[0] <= top - 1e-4 * t * predicted:
             return w + t * step, F_new
         t *= 0.5
     return None, None
@@ -433,7 +433,7 @@ def largest_values(uncertainty_set: Any, F: np.ndarray) -> np.ndarray:
     """Return max <F, lambda> of rows F (R, p), (R,): infinite for those of runs that diverged."""
     value = np.full(len(F), np.inf)
     if (near := np.abs(F).max(axis=1) < 1e150).any():
-        value[near] = uncertainty_set.largest(F[near])[0]
+        value[near] = uncertainty_set.support(F[near])[0]
     return value
 
 

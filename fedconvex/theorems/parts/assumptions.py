@@ -6,7 +6,7 @@ import numpy as np
 
 from fedconvex._check import instance, real, whole
 from fedconvex.constants import BOUND, EXACT, Constants
-from fedconvex.theory.bound import AssumptionError, Hypothesis, known, require
+from fedconvex.theory.bound import AssumptionError, Hypothesis, known_constants, require
 
 
 def client_weights(theorem: str, constants: Constants) -> np.ndarray:
@@ -14,15 +14,15 @@ def client_weights(theorem: str, constants: Constants) -> np.ndarray:
     instance(f"{theorem}: constants", constants, Constants)
     if constants.p is not None:
         return np.asarray(constants.p, dtype=float)
-    (K,) = known(theorem, constants, "K")
+    (K,) = known_constants(theorem, constants, "K")
     return np.full(K, 1.0 / K)
 
 
 def client_noise(theorem: str, constants: Constants, clients: int) -> np.ndarray:
     """Return sigma_k^2, finite; sigma^2 for all where only that is given."""
     if constants.sigma2_k is None:
-        return np.full(clients, float(known(theorem, constants, "sigma2")[0]))
-    sigma2 = np.asarray(known(theorem, constants, "sigma2_k")[0], dtype=float)
+        return np.full(clients, float(known_constants(theorem, constants, "sigma2")[0]))
+    sigma2 = np.asarray(known_constants(theorem, constants, "sigma2_k")[0], dtype=float)
     if not np.isfinite(sigma2).all():
         how = constants.how.get("sigma2_k", "given")
         raise AssumptionError(f"{theorem} does not apply: needs a finite sigma2_k, got {sigma2.max()} ({how})")
@@ -56,7 +56,7 @@ def least_convexity(theorem: str, constants: Constants) -> float:
     """Return the least mu_k, or mu where only that is given."""
     if constants.mu_k is not None:
         return float(np.min(constants.mu_k))
-    return float(known(theorem, constants, "mu")[0])
+    return float(known_constants(theorem, constants, "mu")[0])
 
 
 def sampling_share(theorem: str, scheme: str, participants: int, p: np.ndarray) -> float:

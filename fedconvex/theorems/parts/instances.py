@@ -258,8 +258,9 @@ def at_minimiser(problem: Any) -> np.ndarray:
     return np.asarray(problem.solve().w)
 
 
-def own(problem: Problem, name: str, words: str = "") -> Instance:
+def own_instance(problem: Problem, name: str, words: str = "") -> Instance:
     """Return the instance of a problem of your own."""
     if isinstance(problem, type) or not hasattr(problem, "learns"):
-        raise wrong_type("own: problem", "be a Problem", f"{problem!r}")
-    return Instance(text("own: name", name), text("own: words", words) or name, "yours", lambda: problem)
+        raise wrong_type("own_instance: problem", "be a Problem", f"{problem!r}")
+    name, words = text("own_instance: name", name), text("own_instance: words", words)
+    return Instance(name, words or name, "yours", lambda: problem)

@@ -294,7 +294,7 @@ def quantile(s: Setting, values: np.ndarray, tail: float) -> tuple[float, float,
     return float(v[max(math.ceil(n * q) - 1, 0)]), float(limits[0]), float(limits[1])
 
 
-def shown(s: Setting) -> dict[str, tuple[float, str]]:
+def sample_constants(s: Setting) -> dict[str, tuple[float, str]]:
     """Return the constants for reports."""
     G = class_of("the excess of a sample", s)
     p = len(G.tables)

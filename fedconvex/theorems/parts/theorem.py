@@ -142,7 +142,7 @@ class Theorem(NamedTuple):
     tolerance : callable, optional
         (Setting, value) -> how far double precision may move a value that runs show. Default by quantity, for problems
         with one model.
-    shown : callable, optional
+    constants : callable, optional
         Setting -> the constants that go in, each with how it was obtained, for reports. Default `Setting.constants`.
     interval : callable, optional
         (Setting, values of independent runs, tail) -> estimate and confidence limits, each missed with probability at
@@ -184,7 +184,7 @@ class Theorem(NamedTuple):
     exact: Exact | None = None
     kind: type = Problem
     tolerance: Callable[[Setting, float], float] | None = None
-    shown: Callable[[Setting], Mapping[str, tuple[float, str]]] | None = None
+    constants: Callable[[Setting], Mapping[str, tuple[float, str]]] | None = None
     interval: Callable[[Setting, np.ndarray, float], tuple[float, float, float]] | None = None
     equation: bool = False
     read: Callable[[Setting], Reading] | None = None

@@ -41,7 +41,7 @@ def gradient_descent_rate(constants: Constants, *, step_size: float, rounds: int
     0.3333333333333333
     """
     eta, T = real("step_size", step_size, low=0.0, strict=True), whole("rounds", rounds, low=1)
-    L, D = known(SOURCE, constants, "L", "D")
+    L, D = known_constants(SOURCE, constants, "L", "D")
     requires = require(
         SOURCE,
         Hypothesis("F convex and L-smooth", f"L = {L:g}"),

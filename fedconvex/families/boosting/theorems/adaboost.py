@@ -11,13 +11,13 @@ from fedconvex.families.boosting.theorems.paths import (
     ENSEMBLE_LOSS,
     SMALL,
     along,
+    boosting_constants,
     boosts,
     line_search,
     loss_after,
     one_by_one,
     path_of,
     problem_of,
-    shown,
 )
 from fedconvex.families.boosting.theorems.sources import (
     as_one_source,
@@ -154,7 +154,7 @@ _ABOUT: dict[str, Any] = {
     "quantity": ENSEMBLE_LOSS,
     "exact": along(loss_after),
     "kind": BoostingProblem,
-    "shown": shown,
+    "constants": boosting_constants,
     "statement": STATEMENT,
     "method": line_search(),
     "rounds": 30,

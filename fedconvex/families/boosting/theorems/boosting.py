@@ -14,6 +14,7 @@ from fedconvex.families.boosting.theorems.paths import (
     SMALL,
     Path,
     along,
+    boosting_constants,
     boosts,
     line_search,
     loss_after,
@@ -21,7 +22,6 @@ from fedconvex.families.boosting.theorems.paths import (
     one_by_one,
     path_of,
     problem_of,
-    shown,
     value_of,
 )
 from fedconvex.families.boosting.theorems.sources import (
@@ -300,7 +300,7 @@ def _remainder_rounding(s: Setting, path: Path, T: int) -> float:
 
 _ABOUT: dict[str, Any] = {
     "kind": BoostingProblem,
-    "shown": shown,
+    "constants": boosting_constants,
     "statement": STATEMENT,
 }
 

@@ -13,12 +13,12 @@ from fedconvex.families.boosting.theorems.paths import (
     NAME,
     Path,
     along,
+    boosting_constants,
     boosts,
     line_search,
     loss_rounding,
     path_of,
     problem_of,
-    shown,
 )
 from fedconvex.families.boosting.theorems.sources import (
     as_stumps,
@@ -213,7 +213,7 @@ THEOREMS = (
         read=_read,
         exact=along(_margin_loss, _margin_rounding),
         kind=BoostingProblem,
-        shown=shown,
+        constants=boosting_constants,
         statement=STATEMENT,
         says="On every mixture of the domains the margin loss is at most e^(x-1)/x times the loss, x = rho sum alpha.",
         loose="Attained where nearly all rows have one margin; 1.5 to 3 where margins spread.",

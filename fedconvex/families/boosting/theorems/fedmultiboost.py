@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex.families.boosting.theorems.paths import ENSEMBLE_LOSS, shown
+from fedconvex.families.boosting.theorems.paths import ENSEMBLE_LOSS, boosting_constants
 from fedconvex.families.boosting.theorems.sources import (
     as_list,
     breast_cancer_sources,
@@ -211,7 +211,7 @@ _ABOUT: dict[str, Any] = {
     "quantity": ENSEMBLE_LOSS,
     "exact": _loss,
     "kind": EnsembleProblem,
-    "shown": shown,
+    "constants": boosting_constants,
     "statement": STATEMENT,
     "method": _rule(0.3),
     "rounds": 20,

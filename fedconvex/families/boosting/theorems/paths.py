@@ -114,7 +114,7 @@ def one_by_one(s: Setting) -> Hypothesis:
     return Hypothesis("one coordinate a round", f"corrective={every}", every is None)
 
 
-def shown(s: Setting) -> dict[str, tuple[float, str]]:
+def boosting_constants(s: Setting) -> dict[str, tuple[float, str]]:
     """Return the constants for reports."""
     p = problem_of(s)
     out = {

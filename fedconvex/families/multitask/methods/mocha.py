@@ -27,7 +27,7 @@ import numpy as np
 from fedconvex._check import bad
 from fedconvex.draws import Draws
 from fedconvex.families.multitask import dual_nodes
-from fedconvex.families.multitask.coupling import safe_sigma, tied
+from fedconvex.families.multitask.coupling import mbar_times, safe_sigma
 from fedconvex.families.multitask.dual_nodes import Memory, Message, NodeWork, Reply, Sigma, State
 from fedconvex.fields import AtLeastZero, Count
 from fedconvex.problems import Covariance, MultiTaskProblem
@@ -159,4 +159,4 @@ class MOCHA(NodeWork):
         mbar = np.array([of(w, epsilon) for w in state.w.reshape(state.v.shape)])
         number = isinstance(self.sigma, float)
         sigma = [self.sigma if number else safe_sigma(m, self.sigma or "eigenvalue") for m in mbar]
-        return state._replace(mbar=mbar, sigma=np.array(sigma), w=tied(mbar, state.v).reshape(state.w.shape))
+        return state._replace(mbar=mbar, sigma=np.array(sigma), w=mbar_times(mbar, state.v).reshape(state.w.shape))

@@ -105,7 +105,7 @@ def gap_tolerance(s: Setting) -> float:
     return float(gap_rounding(sizes_of(s, c.sigma)).sum()) + dual_tolerance(s) * (1.0 + c.sigma * c.sigma_max / c.mu)
 
 
-def shown(s: Setting) -> dict[str, tuple[float, str]]:
+def constants_shown(s: Setting) -> dict[str, tuple[float, str]]:
     """Return the constants for reports."""
     c = constants_of(s)
     return {

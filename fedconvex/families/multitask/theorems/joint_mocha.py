@@ -170,7 +170,7 @@ def _mean_gap(s: Setting, rounds: int, Z: np.ndarray, V: np.ndarray, h: float) -
     return float(np.mean(gaps)), float(np.mean(off))
 
 
-def _shown(s: Setting) -> dict[str, tuple[float, str]]:
+def _constants(s: Setting) -> dict[str, tuple[float, str]]:
     lam = float(getattr(_problem(s).relation, "lam", math.nan))
     return {"eta": (float(s.method.eta or 0.0), "given"), "lam": (lam, "given")}
 
@@ -214,7 +214,7 @@ THEOREMS = (
         read=_read,
         exact=_saddle_gap,
         kind=MultiTaskProblem,
-        shown=_shown,
+        constants=_constants,
         statement=STATEMENT,
         says="With exact nodes the saddle gap, averaged over rounds, falls like 1/T for any step of the server.",
         loose="Attained by straight dual paths; 0.6 of what it says of the models was found.",

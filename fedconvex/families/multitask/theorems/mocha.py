@@ -14,6 +14,7 @@ from fedconvex.families.multitask.theorems.dual_methods import (
     NAME,
     accuracy,
     constants_of,
+    constants_shown,
     dual_steps,
     dual_tolerance,
     dual_value,
@@ -21,7 +22,6 @@ from fedconvex.families.multitask.theorems.dual_methods import (
     gap_parts,
     gap_tolerance,
     share_asked,
-    shown,
 )
 from fedconvex.families.multitask.theorems.tasks import (
     as_tasks,
@@ -401,7 +401,7 @@ def _read(s: Setting) -> Reading:
 
 _ABOUT: dict[str, Any] = {
     "kind": MultiTaskProblem,
-    "shown": shown,
+    "constants": constants_shown,
     "statement": STATEMENT,
     "adapt": as_tasks,
 }

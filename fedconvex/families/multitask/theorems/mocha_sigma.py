@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedconvex.families.multitask.separability import DualConstants, separability, worst_duals
-from fedconvex.families.multitask.theorems.dual_methods import constants_of, dual_steps, shown
+from fedconvex.families.multitask.theorems.dual_methods import constants_of, constants_shown, dual_steps
 from fedconvex.families.multitask.theorems.tasks import (
     as_tasks,
     breast_cancer_tasks,
@@ -120,7 +120,7 @@ THEOREMS = (
         space=tasks_space("squared", "hinge", rules=("pencil", "eigenvalue", "rows", "tasks")),
         kind=MultiTaskProblem,
         tolerance=lambda s, value: 0.0,
-        shown=shown,
+        constants=constants_shown,
         statement=STATEMENT,
         adapt=as_tasks,
     ),
