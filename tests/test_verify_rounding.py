@@ -9,7 +9,15 @@ import pytest
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, Squared
 from fedconvex.driver import iterate
-from fedconvex.methods import SVRG, DynamicFedAvg, FedProx, ProgressiveHedging, ProportionalSampling, ProximalPoint
+from fedconvex.methods import (
+    SVRG,
+    DynamicFedAvg,
+    FedProx,
+    ProgressiveHedging,
+    ProportionalSampling,
+    ProximalPoint,
+    RADFed,
+)
 from fedconvex.problems import MovingTarget
 from fedconvex.theorems.dynamic_msd import msd_paper, msd_refined
 from fedconvex.theorems.parts.chances import rarest_draw
@@ -605,3 +613,32 @@ def test_errors_of_scaffolds_corrections_shrink_by_the_filter():
     errors = [delta - gradients for delta in deltas]
     np.testing.assert_allclose(errors[1], errors[0] @ shrink, rtol=1e-10, atol=1e-13)
     assert np.abs(deltas[1] - deltas[0] @ shrink).max() > 0.01
+
+
+def test_a_mean_keeps_its_digits_beside_second_moments_of_1e280():
+    """X of 1e-8 against l2 = 1e6, y of 1e150: the mean's own linear system knows nothing of squares."""
+    rng = np.random.default_rng(723)
+    X, y = 1e-8 * rng.normal(size=(11, 3)), 1e150 * rng.normal(size=11)
+    problem = Problem(Federation.from_arrays(X, y, np.repeat([0, 1, 2], [4, 4, 3])), Squared(), 1e6)
+    for kept in (2, 3):
+        method = RADFed(step_size=1e-7, local_steps=3, models=2, redistributions=kept)
+        verdict = verify("radfed-limit", problem, method, rounds=2)
+        assert verdict.outcome is not Outcome.VIOLATED, verdict
+    equal = Problem(problem.federation, Squared(), 1e6, "uniform")
+    moments = Moments(equal, step_size=1e-7, local_steps=3, batch_size=2, kron=True)
+    exact = fedavg_round(equal, step_size=1e-7, local_steps=3).limit()
+    error = moments.steady_state().mean_error + equal.solve().w - exact
+    assert np.linalg.norm(error) <= 1e-8 * np.linalg.norm(exact)
+
+
+def test_what_linear_algebra_cannot_solve_is_inconclusive():
+    """A theorem whose reading ends with a singular matrix has no verdict; it is not the user's error."""
+
+    def singular(s):
+        return np.linalg.solve(np.zeros((2, 2)), np.ones(2))
+
+    theorem = THEOREMS["fedavg-at-optimum"]._replace(bound=singular, read=None)
+    verdict = verify(theorem, squares(), FedAvg(step_size=0.01, local_steps=2), rounds=2)
+    assert verdict.outcome is Outcome.INCONCLUSIVE and "double precision" in verdict.reason
+    overflown = fedavg_round(squares(), step_size=0.1, local_steps=2)._replace(matrix=np.full((2, 2), np.inf))
+    assert overflown.spectral_radius == math.inf

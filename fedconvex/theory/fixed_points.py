@@ -30,6 +30,7 @@ What differs
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -84,7 +85,9 @@ class Affine(NamedTuple):
 
     @property
     def spectral_radius(self) -> float:
-        """Largest modulus of an eigenvalue of A."""
+        """Largest modulus of an eigenvalue of A; infinite where A has overflown."""
+        if not np.isfinite(self.matrix).all():
+            return math.inf
         return float(np.max(np.abs(np.linalg.eigvals(self.matrix))))
 
     @property

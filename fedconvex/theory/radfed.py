@@ -35,6 +35,7 @@ from fedconvex.problems import Problem
 from fedconvex.theory.bound import AssumptionError, Hypothesis, require
 from fedconvex.theory.fixed_points import Affine
 from fedconvex.theory.moments import Moments, WeightMoments
+from fedconvex.theory.moments.limit import fixed_point_by_means
 
 __all__ = ["RADFedLimit", "RADFedMoments", "RADFedTrace"]
 
@@ -162,8 +163,9 @@ class RADFedMoments:
         d, round_ = self._one.d, self._second
         radius = round_.spectral_radius
         require("RADFed's limit", Hypothesis("mean-square stability", f"spectral radius {radius:g}", radius < 1.0))
-        block = np.linalg.solve(np.eye(len(round_.offset)) - round_.matrix, round_.offset).reshape(d, d + 1)
-        Z = np.zeros((d + 1, d + 1))
+        means = np.arange(len(round_.offset)) % (d + 1) == d
+        z = fixed_point_by_means(round_.matrix, round_.offset, means)
+        block, Z = z.reshape(d, d + 1), np.zeros((d + 1, d + 1))
         Z[:d], Z[d, :d], Z[d, d] = block, block[:, d], 1.0
         value, deviation = self._one.round.data.values(Z)
         if not np.isfinite(value):

@@ -175,6 +175,9 @@ def _verdict(theorem: Theorem, s: Setting, look: Look, exact: bool | None) -> Ve
     except UncertifiableError as error:
         why = f"{theorem.name} does not apply: needs a minimiser whose value is certified, got: {error}"
         return Verdict(theorem.name, Outcome.NOT_APPLICABLE, why)
+    except np.linalg.LinAlgError as error:  # numbers of sizes that double precision cannot solve with
+        why = f"{theorem.name} needs linear systems that double precision can solve, got: {error}"
+        return Verdict(theorem.name, Outcome.INCONCLUSIVE, why)
     except ValueError:
         _check_fit(s)  # a method that cannot run on the problem says so in its own words
         raise

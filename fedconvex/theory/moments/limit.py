@@ -29,7 +29,8 @@ def limit(round_: Round, Q: np.ndarray, drift_before: bool, kron: bool) -> np.nd
     if kron:
         F = round_.matrix(0)
         shift = (F @ Q.ravel() if drift_before else Q.ravel())[:-1]
-        z = np.linalg.solve(np.eye(D * D - 1) - F[:-1, :-1], F[:-1, -1] + shift)
+        row, column = np.divmod(np.arange(D * D - 1), D)
+        z = fixed_point_by_means(F[:-1, :-1], F[:-1, -1] + shift, (row == d) | (column == d))
         Z = np.append(z, 1.0).reshape(D, D)
     else:
         Z = np.zeros((D, D))
@@ -40,6 +41,15 @@ def limit(round_: Round, Q: np.ndarray, drift_before: bool, kron: bool) -> np.nd
         Z[:d, :d] = _second_moment(round_, source[:d, :d])
     Z[:d, :d] = 0.5 * (Z[:d, :d] + Z[:d, :d].T)
     return Z
+
+
+def fixed_point_by_means(matrix: np.ndarray, offset: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """Solve z = matrix z + offset, its means first: they need no second moments, whose squares would cost digits."""
+    change, z = np.eye(len(offset)) - matrix, np.empty(len(offset))
+    z[means] = np.linalg.solve(change[np.ix_(means, means)], offset[means])
+    driven = offset[~means] - change[np.ix_(~means, means)] @ z[means]
+    z[~means] = np.linalg.solve(change[np.ix_(~means, ~means)], driven)
+    return z
 
 
 def _second_moment(round_: Round, source: np.ndarray) -> np.ndarray:
