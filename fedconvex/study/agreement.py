@@ -137,7 +137,9 @@ COORDINATOR: Section = {
     "revoked": Key(_prints, ()),
 }
 SITES: Section = {
-    "require": Key(_sites, needed=True),
+    "require": Key(_sites, None),
+    "names": Key(_sites, None),
+    "at_least": Key(count(2), None),
     "certificates": Key(_pinned, {}),
     "deadline": Key(number(1.0), 600.0),
 }
@@ -241,7 +243,9 @@ class Study:
     revoked : tuple of str
         Fingerprints of certificates that are no longer accepted.
     sites : tuple of str
-        All of them are required.
+        Who may take part.
+    at_least : int
+        How many must; all of them by default.
     certificates : mapping from site to str
         Fingerprints; those that are given must be shown.
     deadline : float
@@ -261,6 +265,7 @@ class Study:
     authority: str | None
     revoked: tuple[str, ...]
     sites: tuple[str, ...]
+    at_least: int
     certificates: dict[str, str]
     deadline: float
     ask: dict[str, dict[str, Any]]
@@ -324,21 +329,36 @@ def read_study(path: str | os.PathLike[str]) -> Study:
     asked = {name: file.section(keys, "ask", name) for name, keys in QUESTIONS.items() if ask[name] is not None}
     if not asked:
         raise bad(file.where("ask"), f"ask for {' or '.join(QUESTIONS)}", "nothing")
-    columns = _columns(file, sites["require"], [target[key] for key in OUTCOME if target[key] is not None])
+    names, least = _who(file, sites)
+    columns = _columns(file, names, [target[key] for key in OUTCOME if target[key] is not None])
     for key in OUTCOME:
         if target[key] in {c.name for c in columns}:
             raise bad(file.where("target", key), "be no feature", repr(target[key]), "one of them is not needed")
     _check_target(file, target, asked)
     _check_formula(file, target, asked.get("analyse", {}).get("formula"), columns)
-    if strange := [name for name in sites["certificates"] if name not in sites["require"]]:
-        raise bad(file.where("sites", "certificates"), f"be of {', '.join(sites['require'])}", repr(strange[0]))
-    if len(sites["require"]) < 2:
-        raise bad(file.where("sites", "require"), "name two sites or more", "one")
     return Study(
         head["name"], hashlib.sha256(file.content).hexdigest(), where["address"], where["authority"],
-        where["revoked"], sites["require"], sites["certificates"], sites["deadline"], asked, ask["secure_sums"],
+        where["revoked"], names, least, sites["certificates"], sites["deadline"], asked, ask["secure_sums"],
         ask["bits"], target, columns, file.content,
     )  # fmt: skip
+
+
+def _who(file: Tables, sites: dict[str, Any]) -> tuple[tuple[str, ...], int]:
+    """Return the names of the sites, and how many must take part: all that are required, or at least so many."""
+    if (sites["require"] is None) == (sites["names"] is None):
+        cure = 'require = ["a", "b", "c"], or names = ["a", "b", "c", "d"] with at_least = 3'
+        raise bad(file.where("sites"), "have the key require, or names", "both" if sites["names"] else "none", cure)
+    names = sites["require"] or sites["names"]
+    if (sites["at_least"] is None) != (sites["names"] is None):
+        raise bad(file.where("sites", "at_least"), "go with names", "one of them", "require asks for all")
+    if len(names) < 2:
+        raise bad(file.where("sites"), "name two sites or more", "one")
+    least = sites["at_least"] or len(names)
+    if least > len(names):
+        raise bad(file.where("sites", "at_least"), f"be at most the {len(names)} sites", least)
+    if strange := [name for name in sites["certificates"] if name not in names]:
+        raise bad(file.where("sites", "certificates"), f"be of {', '.join(names)}", repr(strange[0]))
+    return names, least
 
 
 def _columns(file: Tables, sites: tuple[str, ...], target: list[str]) -> tuple[StudyColumn, ...]:

@@ -60,6 +60,7 @@ class Coordinator:
         self.run, self.sizes = self._begun()
         self.read: dict[str, int] = {}  # rows of the tables, some of which may be left out
         self.sealed: dict[int, dict[int, tuple[bytes, bytes]]] = {}  # certificates and signatures of keys, by step
+        self.places: list[int] = []  # of those that take part, among all sites of the study
         self.patience = max(math.ceil(study.deadline / _TURN), 1)
         self.facts: dict[str, Any] = {"study": study.name, "digest": study.digest, "run": self.run}
 
@@ -86,14 +87,19 @@ class Coordinator:
 
         def ask(t: int, requests: Mapping[int, dict[str, np.ndarray]], most: Any = None) -> dict[int, Any]:
             self.status(f"{self._name(step)}, round {t}" if t >= 0 else f"{self._name(step)}, before the first round")
+            places = self.places if step >= 0 else range(len(self.study.sites))
             marked = {k: {**m, STEP: np.array(step), DIGEST: self.digest} for k, m in requests.items()}
             rooms = {k: ROOM + n for k, n in (most or dict.fromkeys(requests, _SHORT)).items()}
-            found = dict(self.transport(t, marked, *([rooms] if bounded else [])))
-            sealed = self.sealed.setdefault(step, {})
+
+            def exchange(some: dict[int, Any]) -> dict[int, Any]:
+                sizes = [{places[k]: rooms[k] for k in some}] if bounded else []
+                found = self.transport(t, {places[k]: m for k, m in some.items()}, *sizes)
+                return {k: found[places[k]] for k in some if places[k] in found}
+
+            found, sealed = exchange(marked), self.sealed.setdefault(step, {})
             if lacking := {k: m for k, m in marked.items() if LACKS in found.get(k, {}) and KEYS in m}:
                 again = {k: {**m, PROOFS: proofs_of(sealed, m[KEYS])} for k, m in lacking.items()}
-                found = {k: a for k, a in found.items() if k not in again}
-                found |= self.transport(t, again, *([rooms] if bounded else []))
+                found = {k: a for k, a in found.items() if k not in again} | exchange(again)
             for k, answer in found.items():
                 if CERTIFICATE in answer and SIGNATURE in answer:
                     sealed[k] = answer[CERTIFICATE].tobytes(), answer[SIGNATURE].tobytes()
@@ -115,28 +121,48 @@ class Coordinator:
         Stopped
             If a site refuses, has another number of rows than at the start of this run, or does not come.
         """
-        names, run, there = self.study.sites, np.frombuffer(bytes.fromhex(self.run), dtype=np.uint8), {}  # type: ignore[var-annotated]
-        told, end = None, time.monotonic() + joining
+        every, run, there = self.study.sites, np.frombuffer(bytes.fromhex(self.run), dtype=np.uint8), {}  # type: ignore[var-annotated]
+        names = [name for name in every if name in self.sizes] or [*every]  # a run that is gone on with has its own
+        least = len(names) if self.sizes else self.study.at_least
+        told, end, enough = None, time.monotonic() + joining, math.inf
         while len(there) < len(names):
             missing = [name for name in names if name not in there]
             if missing != told:
                 self.say(f"waiting for {', '.join(missing)}")
                 self.status("waiting for sites", missing=missing)
                 told = missing
-            found = self.asking(HELLO)(-1, {k: {RUN: run} for k, name in enumerate(names) if name in missing})
+            found = self.asking(HELLO)(-1, {every.index(name): {RUN: run} for name in missing})
             for k, answer in found.items():
-                there[names[k]] = self._rows(names[k], answer)
-                self.read[names[k]] = self._rows(names[k], answer, "study/read")
-                self.say(f"{names[k]} has joined with {there[names[k]]:,} rows")
-            if time.monotonic() > end and len(there) < len(names):
-                raise Stopped(f"{', '.join(n for n in names if n not in there)} did not join")
+                there[every[k]] = self._rows(every[k], answer)
+                self.read[every[k]] = self._rows(every[k], answer, "study/read")
+                self.say(f"{every[k]} has joined with {there[every[k]]:,} rows")
+            enough = min(enough, time.monotonic() if len(there) >= least else math.inf)
+            if time.monotonic() > min(end, enough + self.study.deadline):
+                break
+            if not found:
+                time.sleep(0.05)
+        if len(there) < least:
+            raise Stopped(f"{', '.join(n for n in names if n not in there)} did not join")
+        self._begin({name: there[name] for name in names if name in there})
+
+    def _begin(self, there: dict[str, int]) -> None:
+        """Keep who takes part, with how many rows: for all of the run."""
         for name, rows in there.items():
             if self.sizes.get(name, rows) != rows:
                 raise Stopped(f"{name} has {rows:,} rows, and had {self.sizes[name]:,} when this run began")
-        self.sizes = {name: there[name] for name in names}
+        self.sizes, self.places = there, [self.study.sites.index(name) for name in there]
         kept = {"digest": self.study.digest, "run": self.run, "sizes": self.sizes}
         write_together({self.state / "run.json": json.dumps(kept).encode()})
-        self.status("all sites have joined", rows=self.sizes, missing=[])
+        self.say(self.head)
+        self.status("all have joined who take part", rows=self.sizes, missing=[])
+
+    @property
+    def head(self) -> str:
+        """Who took part, and who did not: the first line of every report."""
+        gone = [name for name in self.study.sites if name not in self.sizes]
+        return f"took part: {', '.join(self.sizes)}" + (
+            f"; without {', '.join(gone)}, not there in time" if gone else ""
+        )
 
     def _rows(self, name: str, answer: Mapping[str, np.ndarray], what: str = "study/rows") -> int:
         """Return how many rows a site has told."""
@@ -154,7 +180,7 @@ class Coordinator:
             self.say(f"{question.name} begins")
             found = {"analyse": self._analyse, "solve": self._solve}[question.name](step, question)
             results |= found
-        head = [f"study {self.study.name}, digest {self.study.digest}", "took part:"]
+        head = [self.head, f"study {self.study.name}, digest {self.study.digest}"]
         results["study.txt"] = "\n".join(
             [*head, *(f"  {name}: {n:,} of {self.read[name]:,} rows" for name, n in self.sizes.items()), ""]
         ).encode()
@@ -166,7 +192,7 @@ class Coordinator:
         roster = plan.roster(self.sizes, patience=self.patience)
         how = {name: settings[name] for name in ("robust", "level", "intervals")}
         found = analyse_sites(plan, roster, self.asking(step), **how)
-        text = found.summary()
+        text = f"{self.head}\n{found.summary()}"
         if marked := [c.name for c in self.study.columns if c.missing == INDICATOR]:
             text += (
                 f"\nBeware: missing cells of {', '.join(marked)} were marked and set to one value, as the study asks:\n"
@@ -175,7 +201,10 @@ class Coordinator:
                 "estimates and standard errors are not those of complete rows, and may be biased by what is missing."
             )
         self.say(text)
-        return {"analysis.txt": (text + "\n").encode(), "analysis.json": json.dumps(found.to_dict(), indent=1).encode()}
+        return {
+            "analysis.txt": (text + "\n").encode(),
+            "analysis.json": json.dumps({"took_part": [*self.sizes]} | found.to_dict(), indent=1).encode(),
+        }
 
     def _solve(self, step: int, question: Question) -> dict[str, bytes]:
         settings, columns = self.study.ask["solve"], question.plan
@@ -209,7 +238,7 @@ class Coordinator:
         }
         scored: dict[str, Scores] = {}
         for name, message in sent.items():
-            left = set(range(len(self.study.sites)))
+            left = set(self.places)
             for _ in range(self.patience):
                 found = self.asking(RESULT)(-1, {k: dict(message) for k in left})
                 left -= {k for k, answer in found.items() if "study/rows" in answer}
@@ -219,7 +248,7 @@ class Coordinator:
             if left:
                 self.say(f"{', '.join(self.study.sites[k] for k in sorted(left))} did not take {name}")
         if scored:
-            lines = [scored[name].words(name) for name in self.study.sites if name in scored]
+            lines = [self.head] + [scored[name].words(name) for name in self.study.sites if name in scored]
             write_together({self.out / "held_out.txt": ("\n".join(lines) + "\n").encode()})
             for line in lines:
                 self.say(line)

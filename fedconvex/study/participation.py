@@ -18,9 +18,10 @@ import numpy as np
 
 from fedconvex._check import bad
 from fedconvex._files import npz, own_folder, write_private, write_together
+from fedconvex.federation_input import draw_keys
 from fedconvex.models import LinearModel
 from fedconvex.remote import Site, messages, serve
-from fedconvex.remote.masks import KEYS
+from fedconvex.remote.masks import CIRCLE, KEYS
 from fedconvex.remote.messages import REFUSE, Refused, unsaid
 from fedconvex.study.agreement import Study
 from fedconvex.study.audit_log import AuditLog
@@ -91,6 +92,9 @@ class Participant:
         begun = {"runs": begun} if isinstance(begun, list) else begun  # as versions before sessions wrote it
         self.runs: list[str] = begun.get("runs", [])
         self.sessions: list[str] = begun.get("sessions", [])  # of steps: a run has one in each
+        self.others: dict[str, Any] = begun.get("sets", {})  # who took part, of other studies
+        self.sets: list[list[str]] = self.others.pop(study.digest, [])
+        self.is_greeted = False
 
     def _trained(self, question: Question, columns: Any) -> tuple[Any, Any]:
         """Return the columns of the rows that a question is about, and of those that are held out, None without any."""
@@ -162,6 +166,7 @@ class Participant:
         if given.dtype != np.uint8 or given.shape != (16,):
             raise Refused("it names no run")
         run, found = given.tobytes().hex(), {"study/rows": np.array(self.rows), "study/read": np.array(self.read)}
+        self.is_greeted = True
         if new := run not in self.runs:
             self._begin(self.runs, run, len(self.runs))
         self._write("joined" if new else "joined again", found, run=run, rows=self.rows)
@@ -174,16 +179,22 @@ class Participant:
         if before >= self.settings.limits["runs"]:
             raise Refused(f"{before} runs were answered on these rows, as many as the site allows ([limits] runs)")
         begun.append(name)
-        write_private(self.begun_file, json.dumps({"runs": self.runs, "sessions": self.sessions}).encode())
+        self._keep_begun()
 
-    def _may_ask(self, name: str, message: Arrays) -> None:
-        """Raise `Refused` unless a run was named before, and this is a session of one."""
+    def _may_ask(self, site: Site, name: str, message: Arrays) -> None:
+        """Raise `Refused` unless a run was named before, this is a session of one, and all who take part are summed."""
         if not self.runs:
             raise Refused("it names no run before it asks")
+        if KEYS in message or CIRCLE in message:
+            circle, K = message.get(CIRCLE, np.empty(0)), len(message.get(KEYS, ()))
+            joined = K > 0 and K == np.size(getattr(site, "joined", {}).get("ids", ()))
+            if not joined or circle.ndim != 2 or any(sorted(row) != list(range(K)) for row in circle.tolist()):
+                raise Refused("its sums are not over all sites that take part")
         if _read(message)[0] == _KINDS[messages.JOIN]:
             session = f"{name}:{messages.opened(message)[0].session}"
             if session not in self.sessions:
                 self._begin(self.sessions, session, sum(one.startswith(f"{name}:") for one in self.sessions))
+            self._together(message.get("ids", np.empty(0, np.int64)))
 
     def _lacks_proofs(self, step: int, message: Arrays) -> bool:
         """Whether keys of secure sums came that are not proven yet to be those of the study's sites."""
@@ -196,11 +207,32 @@ class Participant:
         self.proven[step] = keys.tobytes()
         return False
 
+    def _together(self, ids: np.ndarray) -> None:
+        """Keep who takes part; of sums over other sites than before the difference would be a site's own."""
+        known = dict(zip(draw_keys(np.array(self.study.sites)).tolist(), self.study.sites, strict=True))
+        names = sorted(known.get(i, "") for i in np.atleast_1d(ids).tolist())
+        if "" in names or len(set(names)) < len(names):
+            raise Refused("it lists others than the sites of the study")
+        if len(names) < self.study.at_least:
+            raise Refused(f"it sums over {len(names)} sites, and the study asks for {self.study.at_least}")
+        if names not in self.sets and self.study.secure_sums:
+            if len(self.sets) >= (most := self.settings.limits["sets"]):
+                why = "the difference of both sums would be a site's own"
+                raise Refused(
+                    f"other sites took part before, {', '.join(self.sets[-1])}: {why} ([limits] sets = {most})"
+                )
+            self.sets.append(names)
+            self._keep_begun()
+
+    def _keep_begun(self) -> None:
+        kept = {"runs": self.runs, "sessions": self.sessions, "sets": {self.study.digest: self.sets, **self.others}}
+        write_private(self.begun_file, json.dumps(kept).encode())
+
     def _asked(self, step: int, message: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         site, name = self.sites[step], self.questions[step].name
         kind, number = _read(message)
         try:
-            self._may_ask(name, message)
+            self._may_ask(site, name, message)
         except Refused as error:
             return self._refused(name, kind, str(error))
         before = site.ledger.numbers = self.numbers  # one count for all questions of all studies on these rows
@@ -342,4 +374,4 @@ def take_part(study: Study, settings: SiteSettings, say: Any = print, wait: floa
             member.seals = Seals(study, settings.name, *files)
         serve(member, study.address, member.credentials, study.sites.index(settings.name), wait)
         member._write("ended", None)
-        say("ended")
+        say("ended" if member.is_greeted else "ended without this site, which came too late")

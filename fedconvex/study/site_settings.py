@@ -35,6 +35,7 @@ LIMITS: Section = {
     "parameters": Key(number(0.0, strict=True), 0.1),
     "share": Key(number(0.0, strict=True), 1.0),
     "runs": Key(count(1), 20),
+    "sets": Key(count(1), 1),
     "ask": Key(texts, tuple(QUESTIONS)),
     "secure_sums": Key(flag, True),
     "scores": Key(flag, True),
@@ -61,7 +62,8 @@ class SiteSettings:
         sep, decimal, encoding of the table.
     limits : mapping
         Least rows, events and rows of a category; coefficients as a share of the rows; numbers answered as a share of
-        those that the rows hold; runs on the same rows; what may be asked; whether sums must be secure; whether scores
+        those that the rows hold; runs on the same rows; sets of sites that are summed over in
+        a study; what may be asked; whether sums must be secure; whether scores
         on held-out rows are told.
     accept : mapping
         Columns that may be constant here, or tell the target.

@@ -16,6 +16,7 @@ from fedconvex.analysis import Guards, analyse
 from fedconvex.losses import Logistic
 from fedconvex.models import LinearModel
 from fedconvex.remote import in_process
+from fedconvex.remote.masks import CIRCLE
 from fedconvex.study import agreement, check_site, held_out, read_site, read_study, site_settings
 from fedconvex.study.audit_log import AuditLog, read_log
 from fedconvex.study.coordination import Coordinator, Stopped
@@ -216,7 +217,7 @@ def test_a_site_reads_whether_it_gains_from_rows_that_it_held_out(tmp_path):
     path.write_text(path.read_text() + "scores = false\n")
     results = conducted(tmp_path, study)
     assert "solve" in study.ask and "analysis.txt" in results
-    said = (tmp_path / "out" / "held_out.txt").read_text().splitlines()
+    _, *said = (tmp_path / "out" / "held_out.txt").read_text().splitlines()
     assert [line.split(":")[0] for line in said] == list(SITES[:3])  # va keeps its own
     model, question = LinearModel.load(tmp_path / "out" / "model"), questions(study)[1]
     for site in SITES:
@@ -326,6 +327,9 @@ def test_a_check_finds_what_is_wrong(tmp_path, site, change, check, found):
         ('family = "logistic"', 'family = "poisson"', r"values must not be given for analyse's poisson"),
         ('"localhost:5555"', '"localhost"', r"line 4: coordinator.address must be a host and a port"),
         ('["no", "yes"]', '["no", "yes", "x"]', r"target must have two values for analyse's logistic; got 3"),
+        ("require =", "names =", r"line 5: sites.at_least must go with names"),
+        ("require =", "at_least = 5\nnames =", r"sites.at_least must be at most the 4 sites; got 5"),
+        ("require =", "# require =", r"sites must have the key require, or names; got none"),
         ("[target]", "[targets]", r"line 11: targets must be one of .*did you mean target"),
         ('name = "heart"', "name = heart", r"study.toml must be TOML; got Invalid value \(at line 2"),
         ('"hungarian", ', '"a b", ', r"line 6: sites.require must be a letter, then letters"),
@@ -415,6 +419,66 @@ def test_nothing_but_the_study_is_answered(tmp_path):
     lines = list(read_log(tmp_path / "state_cleveland" / "audit.jsonl"))
     assert [line["what"] for line in lines] == ["joined", "joined again", *["refused"] * len(bad)]
     assert not list(tmp_path.rglob("evil*"))
+
+
+AT_LEAST = STUDY.replace("require =", "at_least = 3\ndeadline = 1\nnames =")
+
+
+@pytest.mark.slow
+def test_a_study_may_begin_without_some_and_says_so(tmp_path):
+    """The estimates are those of the rows of the three; and nobody tells a sum over other sites, nor over fewer."""
+    study = written(tmp_path, study=AT_LEAST.replace("tol = 1e-9", "tol = 1e-9, held_out = 0.25"))
+    sites = members(tmp_path, study)
+    there = [0, 2, 3]
+
+    def ask(t, requests):
+        return in_process(sites)(t, {k: m for k, m in requests.items() if k in there})
+
+    results = conducted(tmp_path, study, transport=ask)
+    first = "took part: cleveland, switzerland, va; without hungarian, not there in time"
+    for name in ("analysis.txt", "study.txt"):
+        assert results[name].decode().splitlines()[0] == first
+        assert (tmp_path / "results_va" / name).read_bytes() == results[name]
+    assert (tmp_path / "out" / "held_out.txt").read_text().splitlines()[0] == first
+    assert LinearModel.load(tmp_path / "out" / "model").about["sites"] == [SITES[k] for k in there]
+    rows, found = pooled(tmp_path), json.loads(results["analysis.json"])
+    assert found["took_part"] == [SITES[k] for k in there]
+    kept = [i for i, site in enumerate(rows["site"]) if site != "hungarian"]
+    rows = {name: [a[i] for i in kept] for name, a in rows.items()}
+    asked = {"site_intercepts": True, "as_category": ["cp"], "reference": {"cp": "4"}, "guard": False}
+    wanted = analyse(rows, "disease", "site", family="logistic", **asked)
+    for mine, theirs in zip(found["coefficients"], wanted.table(), strict=True):
+        assert abs(mine["estimate"] - theirs.estimate) <= 1e-8 * theirs.standard_error
+    assert conducted(tmp_path, study, sites)["analysis.txt"] == results["analysis.txt"]  # a restart keeps to the three
+    (tmp_path / "out").rename(tmp_path / "before")
+    with pytest.raises((ConnectionError, ValueError), match=r"other sites took part before.*\[limits\] sets = 1"):
+        conducted(tmp_path, study, sites)
+    (tmp_path / "out").rename(tmp_path / "second")
+    there[:] = [0, 2]
+    with pytest.raises(Stopped, match="hungarian, va did not join"):
+        conducted(tmp_path, study, transport=ask)
+
+
+@pytest.mark.slow
+def test_sums_over_some_of_those_that_take_part_are_refused(tmp_path):
+    """Of two models that are nearly the same, sums over all and over all but one would differ by that one's own."""
+    study = written(tmp_path)
+    sites = members(tmp_path, study)
+
+    def fewer(t, requests):
+        return in_process(sites)(
+            t, {k: {**m, CIRCLE: m[CIRCLE][:, 1:]} if CIRCLE in m else m for k, m in requests.items()}
+        )
+
+    with pytest.raises(ConnectionError, match="its sums are not over all sites that take part"):
+        conducted(tmp_path, study, transport=fewer)
+    some = written(tmp_path, study=STUDY + "# another\n")
+    coordinator = Coordinator(some, tmp_path / "other", in_process(members(tmp_path, some)), lambda line: None)
+    coordinator.patience = 2
+    coordinator.gather(1.0)
+    coordinator._begin({name: coordinator.sizes[name] for name in SITES[1:]})
+    with pytest.raises((ConnectionError, ValueError), match="it sums over 3 sites, and the study asks for 4"):
+        coordinator.answer()
 
 
 @pytest.mark.slow
