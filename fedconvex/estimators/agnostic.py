@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -70,6 +70,7 @@ class WorstDomain:
         )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class AgnosticClassifier(WorstDomain, FederatedLogisticRegression):
     """Logistic regression, binary or multinomial, that is best on its worst domain, with a certified gap.
 
@@ -133,32 +134,8 @@ class AgnosticClassifier(WorstDomain, FederatedLogisticRegression):
     [0.8, 0.6]
     """
 
-    def __init__(
-        self,
-        *,
-        l2: float = 0.01,
-        uncertainty_set: Any = None,
-        fit_intercept: bool = True,
-        class_weight: Any = None,
-        method: Any = "solve",
-        step_size: Any = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 1000,
-        warm_start: bool = False,
-        random_state: Any = 0,
-    ) -> None:
-        super().__init__(
-            l2=l2,
-            fit_intercept=fit_intercept,
-            class_weight=class_weight,
-            method=method,
-            step_size=step_size,
-            tol=tol,
-            max_iter=max_iter,
-            warm_start=warm_start,
-            random_state=random_state,
-        )
-        self.uncertainty_set = uncertainty_set
+    uncertainty_set: Any = None
+    client_weights: ClassVar = "size"  # type: ignore[misc]  # no parameter: domains are weighted instead
 
     def fit(
         self, X: Any, y: Any, clients: Any = None, sample_weight: Any = None, domains: Any = None
@@ -168,6 +145,7 @@ class AgnosticClassifier(WorstDomain, FederatedLogisticRegression):
         return self
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class AgnosticRegressor(WorstDomain, RegressorMixin, LinearFit):
     """Least squares with a ridge that is best on its worst domain, with a certified gap.
 
@@ -207,30 +185,8 @@ class AgnosticRegressor(WorstDomain, RegressorMixin, LinearFit):
     (1.0, [0.5, 0.5])
     """
 
-    def __init__(
-        self,
-        *,
-        l2: float = 0.01,
-        uncertainty_set: Any = None,
-        fit_intercept: bool = True,
-        method: Any = "solve",
-        step_size: Any = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 1000,
-        warm_start: bool = False,
-        random_state: Any = 0,
-    ) -> None:
-        super().__init__(
-            l2=l2,
-            fit_intercept=fit_intercept,
-            method=method,
-            step_size=step_size,
-            tol=tol,
-            max_iter=max_iter,
-            warm_start=warm_start,
-            random_state=random_state,
-        )
-        self.uncertainty_set = uncertainty_set
+    uncertainty_set: Any = None
+    client_weights: ClassVar = "size"  # type: ignore[misc]  # no parameter: domains are weighted instead
 
     def fit(
         self, X: Any, y: Any, clients: Any = None, sample_weight: Any = None, domains: Any = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from fedconvex.estimators.given_rows import checked_rows, feature_rows, intercep
 from fedconvex.federation import Federation
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class FederatedGLM(RegressorMixin, BaseEstimator):
     """Generalised linear model over clients, by maximum likelihood, with standard errors: `fedconvex.analysis.analyse`.
 
@@ -81,20 +83,11 @@ class FederatedGLM(RegressorMixin, BaseEstimator):
     __metadata_request__fit: ClassVar = {"clients": True, "offset": True}
     __metadata_request__predict: ClassVar = {"clients": True, "offset": True}
 
-    def __init__(
-        self,
-        family: Any = "gaussian",
-        *,
-        fit_intercept: bool = True,
-        site_intercepts: bool = False,
-        robust: str | None = None,
-        level: float = 0.95,
-    ) -> None:
-        self.family = family
-        self.fit_intercept = fit_intercept
-        self.site_intercepts = site_intercepts
-        self.robust = robust
-        self.level = level
+    family: Any = field(default="gaussian", kw_only=False)
+    fit_intercept: bool = True
+    site_intercepts: bool = False
+    robust: str | None = None
+    level: float = 0.95
 
     def fit(self, X: Any, y: Any, clients: Any = None, sample_weight: Any = None, offset: Any = None) -> FederatedGLM:
         """Fit to rows X (n, d), y (n,), and of every row its client, weight and offset of the score (n,)."""

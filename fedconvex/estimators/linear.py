@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,33 +20,21 @@ from fedconvex.losses import Hinge, Logistic, SmoothedHinge, Softmax, Squared
 from fedconvex.problems import Problem
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LinearFit(BaseEstimator):
     """Parameters, training and attributes that all estimators of one linear model share."""
 
     __metadata_request__fit: ClassVar = {"clients": True}
 
-    def __init__(
-        self,
-        *,
-        l2: float = 0.01,
-        fit_intercept: bool = True,
-        method: Any = "solve",
-        step_size: Any = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 1000,
-        client_weights: str = "size",
-        warm_start: bool = False,
-        random_state: Any = 0,
-    ) -> None:
-        self.l2 = l2
-        self.fit_intercept = fit_intercept
-        self.method = method
-        self.step_size = step_size
-        self.tol = tol
-        self.max_iter = max_iter
-        self.client_weights = client_weights
-        self.warm_start = warm_start
-        self.random_state = random_state
+    l2: float = 0.01
+    fit_intercept: bool = True
+    method: Any = "solve"
+    step_size: Any = "auto"
+    tol: float = 1e-6
+    max_iter: int = 1000
+    client_weights: str = "size"
+    warm_start: bool = False
+    random_state: Any = 0
 
     def _problem(self, rows: Rows, target: np.ndarray, loss: Any) -> Problem:
         """Return the empirical risk of checked rows with numeric labels."""
@@ -99,37 +88,13 @@ class LinearFit(BaseEstimator):
         return tags
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LinearClassifier(ClassifierMixin, LinearFit):
     """What classifiers share: classes, class weights, and labels from scores."""
 
     several: ClassVar = True  # whether it has more than two classes
 
-    def __init__(
-        self,
-        *,
-        l2: float = 0.01,
-        fit_intercept: bool = True,
-        class_weight: Any = None,
-        method: Any = "solve",
-        step_size: Any = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 1000,
-        client_weights: str = "size",
-        warm_start: bool = False,
-        random_state: Any = 0,
-    ) -> None:
-        super().__init__(
-            l2=l2,
-            fit_intercept=fit_intercept,
-            method=method,
-            step_size=step_size,
-            tol=tol,
-            max_iter=max_iter,
-            client_weights=client_weights,
-            warm_start=warm_start,
-            random_state=random_state,
-        )
-        self.class_weight = class_weight
+    class_weight: Any = None
 
     def _loss(self, n_classes: int) -> Any:
         raise NotImplementedError
@@ -298,6 +263,7 @@ class FederatedLogisticRegression(LinearClassifier):
         return Z - np.logaddexp.reduce(Z, axis=1, keepdims=True)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class FederatedSVC(LinearClassifier):
     """A linear support vector machine over clients, for two classes: one model for all, with a certified gap.
 
@@ -336,34 +302,7 @@ class FederatedSVC(LinearClassifier):
     several = False
     losses: ClassVar = {"hinge": Hinge(), "smoothed_hinge": SmoothedHinge(0.5)}
 
-    def __init__(
-        self,
-        loss: Any = "hinge",
-        *,
-        l2: float = 0.01,
-        fit_intercept: bool = True,
-        class_weight: Any = None,
-        method: Any = "solve",
-        step_size: Any = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 1000,
-        client_weights: str = "size",
-        warm_start: bool = False,
-        random_state: Any = 0,
-    ) -> None:
-        super().__init__(
-            l2=l2,
-            fit_intercept=fit_intercept,
-            class_weight=class_weight,
-            method=method,
-            step_size=step_size,
-            tol=tol,
-            max_iter=max_iter,
-            client_weights=client_weights,
-            warm_start=warm_start,
-            random_state=random_state,
-        )
-        self.loss = loss
+    loss: Any = field(default="hinge", kw_only=False)
 
     def _loss(self, n_classes: int) -> Any:
         if not isinstance(self.loss, str):

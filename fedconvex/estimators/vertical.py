@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from fedconvex.problems.protocol import VERTICAL_MODEL
 from fedconvex.vertical_federation import VerticalFederation
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class VerticalLogisticRegression(ClassifierMixin, BaseEstimator):
     """Logistic regression, binary or multinomial, over columns of several owners, with a certified gap.
 
@@ -91,28 +93,15 @@ class VerticalLogisticRegression(ClassifierMixin, BaseEstimator):
     ((2,), [(1, 2), (1, 3)], True)
     """
 
-    def __init__(
-        self,
-        *,
-        l2: float = 0.01,
-        fit_intercept: bool = True,
-        blocks: Any = None,
-        method: Any = "solve",
-        step_size: Any = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 1000,
-        warm_start: bool = False,
-        random_state: Any = 0,
-    ) -> None:
-        self.l2 = l2
-        self.fit_intercept = fit_intercept
-        self.blocks = blocks
-        self.method = method
-        self.step_size = step_size
-        self.tol = tol
-        self.max_iter = max_iter
-        self.warm_start = warm_start
-        self.random_state = random_state
+    l2: float = 0.01
+    fit_intercept: bool = True
+    blocks: Any = None
+    method: Any = "solve"
+    step_size: Any = "auto"
+    tol: float = 1e-6
+    max_iter: int = 1000
+    warm_start: bool = False
+    random_state: Any = 0
 
     def fit(self, X: Any, y: Any) -> VerticalLogisticRegression:
         """Fit to tables X, one an owner, and classes y (n,)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,6 +25,7 @@ from fedconvex.problems import Dictionary, EnsembleProblem, Logistic2, QEnsemble
 CUTS = 16  # per feature, where stumps are listed
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class MultiSourceBoostClassifier(ClassifierMixin, BaseEstimator):
     """Boosted decision stumps that are good on the worst of several sources: MultiBoost with a Q-ensemble.
 
@@ -100,34 +102,18 @@ class MultiSourceBoostClassifier(ClassifierMixin, BaseEstimator):
 
     __metadata_request__fit: ClassVar = {"clients": True, "domains": True}
 
-    def __init__(
-        self,
-        n_estimators: int = 100,
-        *,
-        loss: str = "exponential",
-        smoothing: float | None = 50.0,
-        source_model: Any = "maxent",
-        source_l2: float | None = None,
-        own_classifiers: bool = False,
-        criterion: str = "error",
-        max_bins: int | None = None,
-        class_weight: Any = None,
-        method: Any = "solve",
-        tol: float = 0.0,
-        random_state: Any = 0,
-    ) -> None:
-        self.n_estimators = n_estimators
-        self.loss = loss
-        self.smoothing = smoothing
-        self.source_model = source_model
-        self.source_l2 = source_l2
-        self.own_classifiers = own_classifiers
-        self.criterion = criterion
-        self.max_bins = max_bins
-        self.class_weight = class_weight
-        self.method = method
-        self.tol = tol
-        self.random_state = random_state
+    n_estimators: int = field(default=100, kw_only=False)
+    loss: str = "exponential"
+    smoothing: float | None = 50.0
+    source_model: Any = "maxent"
+    source_l2: float | None = None
+    own_classifiers: bool = False
+    criterion: str = "error"
+    max_bins: int | None = None
+    class_weight: Any = None
+    method: Any = "solve"
+    tol: float = 0.0
+    random_state: Any = 0
 
     def fit(
         self, X: Any, y: Any, clients: Any = None, sample_weight: Any = None, domains: Any = None

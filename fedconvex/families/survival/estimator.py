@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from fedconvex.families.survival.problem import SurvivalProblem
 from fedconvex.families.survival.survival_rows import SurvivalFederation, outcomes, times_of
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class FederatedCox(BaseEstimator):
     """Cox's proportional hazards model, every client a stratum with its own baseline hazard.
 
@@ -89,10 +91,9 @@ class FederatedCox(BaseEstimator):
     __metadata_request__fit: ClassVar = {"clients": True, "entry": True, "strata": True}
     __metadata_request__score: ClassVar = {"clients": True}
 
-    def __init__(self, *, ties: str = "efron", robust: bool = False, level: float = 0.95) -> None:
-        self.ties = ties
-        self.robust = robust
-        self.level = level
+    ties: str = "efron"
+    robust: bool = False
+    level: float = 0.95
 
     def fit(self, X: Any, y: Any, clients: Any = None, entry: Any = None, strata: Any = None) -> FederatedCox:
         """Fit to rows X (n, p), structured y (n,), and of every row its client, entry time and stratum (n,)."""

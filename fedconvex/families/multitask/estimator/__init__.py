@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from fedconvex.losses import Hinge, Logistic, SmoothedHinge, Softmax, Squared
 __all__ = ["FederatedMultiTaskClassifier", "FederatedMultiTaskRegressor"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class FederatedMultiTaskClassifier(ClassifierMixin, MultiTaskFit):
     """A linear classifier for every client, the clients tied by a relationship that is learned or given.
 
@@ -144,44 +146,8 @@ class FederatedMultiTaskClassifier(ClassifierMixin, MultiTaskFit):
     __metadata_request__decision_function: ClassVar = {"clients": True}
     __metadata_request__predict_proba: ClassVar = {"clients": True}
 
-    def __init__(
-        self,
-        loss: Any = "hinge",
-        *,
-        relation: Any = "joint",
-        lam: Any = 0.01,
-        lams: Any = None,
-        cv: int = 5,
-        normalisation: str = "mean",
-        fit_intercept: bool = True,
-        class_weight: Any = None,
-        multi_class: str = "auto",
-        method: Any = "solve",
-        step_size: Any = "auto",
-        tol: float = 1e-4,
-        max_iter: int = 10_000,
-        unknown: str = "mean",
-        warm_start: bool = False,
-        random_state: Any = 0,
-    ) -> None:
-        super().__init__(
-            loss,
-            relation=relation,
-            lam=lam,
-            lams=lams,
-            cv=cv,
-            normalisation=normalisation,
-            fit_intercept=fit_intercept,
-            method=method,
-            step_size=step_size,
-            tol=tol,
-            max_iter=max_iter,
-            unknown=unknown,
-            warm_start=warm_start,
-            random_state=random_state,
-        )
-        self.class_weight = class_weight
-        self.multi_class = multi_class
+    class_weight: Any = None
+    multi_class: str = "auto"
 
     losses: ClassVar = {"hinge": Hinge(), "smoothed_hinge": SmoothedHinge(0.5), "logistic": Logistic()}
 
@@ -282,6 +248,7 @@ class FederatedMultiTaskClassifier(ClassifierMixin, MultiTaskFit):
         return accuracy_score
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class FederatedMultiTaskRegressor(RegressorMixin, MultiTaskFit):
     """A linear model for every client, the clients tied by a relationship that is learned or given.
 
@@ -326,40 +293,7 @@ class FederatedMultiTaskRegressor(RegressorMixin, MultiTaskFit):
 
     losses: ClassVar = {"squared": Squared()}
 
-    def __init__(
-        self,
-        loss: Any = "squared",
-        *,
-        relation: Any = "joint",
-        lam: Any = 0.01,
-        lams: Any = None,
-        cv: int = 5,
-        normalisation: str = "mean",
-        fit_intercept: bool = True,
-        method: Any = "solve",
-        step_size: Any = "auto",
-        tol: float = 1e-4,
-        max_iter: int = 10_000,
-        unknown: str = "mean",
-        warm_start: bool = False,
-        random_state: Any = 0,
-    ) -> None:
-        super().__init__(
-            loss,
-            relation=relation,
-            lam=lam,
-            lams=lams,
-            cv=cv,
-            normalisation=normalisation,
-            fit_intercept=fit_intercept,
-            method=method,
-            step_size=step_size,
-            tol=tol,
-            max_iter=max_iter,
-            unknown=unknown,
-            warm_start=warm_start,
-            random_state=random_state,
-        )
+    loss: Any = field(default="squared", kw_only=False)
 
     def fit(self, X: Any, y: Any, clients: Any = None, sample_weight: Any = None) -> FederatedMultiTaskRegressor:
         """Fit to rows X (n, d), labels y (n,), the client and the weight of every row (n,)."""

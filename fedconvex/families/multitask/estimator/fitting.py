@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from fedconvex.solvers import Solution
 from fedconvex.tables.spelling import Names
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class MultiTaskFit(BaseEstimator):
     """What the two estimators share: everything but the meaning of y."""
 
@@ -29,42 +31,23 @@ class MultiTaskFit(BaseEstimator):
     __metadata_request__score: ClassVar = {"clients": True}
 
     losses: ClassVar[dict[str, Any]] = {}
-    lam_: Any
-    trace_: Any
-    cv_results_: Any
-
-    def __init__(
-        self,
-        loss: Any = "hinge",
-        *,
-        relation: Any = "joint",
-        lam: Any = 0.01,
-        lams: Any = None,
-        cv: int = 5,
-        normalisation: str = "mean",
-        fit_intercept: bool = True,
-        method: Any = "solve",
-        step_size: Any = "auto",
-        tol: float = 1e-4,
-        max_iter: int = 10_000,
-        unknown: str = "mean",
-        warm_start: bool = False,
-        random_state: Any = 0,
-    ) -> None:
-        self.loss = loss
-        self.relation = relation
-        self.lam = lam
-        self.lams = lams
-        self.cv = cv
-        self.normalisation = normalisation
-        self.fit_intercept = fit_intercept
-        self.method = method
-        self.step_size = step_size
-        self.tol = tol
-        self.max_iter = max_iter
-        self.unknown = unknown
-        self.warm_start = warm_start
-        self.random_state = random_state
+    lam_: Any = field(init=False)  # one task's or several tasks', as are the next two
+    trace_: Any = field(init=False)
+    cv_results_: Any = field(init=False)
+    loss: Any = field(default="hinge", kw_only=False)
+    relation: Any = "joint"
+    lam: Any = 0.01
+    lams: Any = None
+    cv: int = 5
+    normalisation: str = "mean"
+    fit_intercept: bool = True
+    method: Any = "solve"
+    step_size: Any = "auto"
+    tol: float = 1e-4
+    max_iter: int = 10_000
+    unknown: str = "mean"
+    warm_start: bool = False
+    random_state: Any = 0
 
     # ------------------------------------------------------------------ fitting
     def _fit(self, rows: Rows, target: np.ndarray, strata: np.ndarray) -> None:
