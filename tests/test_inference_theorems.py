@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedconvex import FederatedNewton, Federation, Problem
+from fedconvex import FederatedNewton, Federation, Problem, Squared
 from fedconvex.analysis.likelihood import LikelihoodProblem, certified_minimum
 from fedconvex.analysis.profile_ends import Level, ends
 from fedconvex.analysis.response_families import POISSON
@@ -15,7 +15,7 @@ from fedconvex.losses import Poisson
 from fedconvex.theorems import THEOREMS, clustered_rank, profile_enclosure, weighted_estimates
 from fedconvex.theorems.parts import instances
 from fedconvex.theorems.parts.setting import Setting
-from fedconvex.theory import AssumptionError
+from fedconvex.theory import AssumptionError, PrecisionError
 from fedconvex.verify import Outcome, verify
 
 
@@ -125,3 +125,16 @@ def test_ends_of_the_theorem_are_those_of_analyse():
     assert one.inner[0] - 1e-9 <= end.values[0] <= one.outer[0] + 1e-9
     assert one.outer[0] - one.inner[0] <= 1e-8
     assert theorem.at(s).value == pytest.approx(end.values[0], rel=1e-3)
+
+
+def test_a_level_that_rounds_to_the_minimum_is_not_decided():
+    """F* of 1e300: the level lies above it by less than its last digit, and the bisection would never end."""
+    rng = np.random.default_rng(930)
+    X, y = rng.normal(size=(12, 1)), 1e150 * rng.normal(size=12)
+    problem = Problem(Federation.from_arrays(X, y, np.repeat([0, 1], 6)), Squared(), 0.0)
+    start = np.asarray(problem.solve().w)
+    verdict = verify("profile-enclosure", problem, FederatedNewton(), rounds=1, start=start + 1e140)
+    assert verdict.outcome is not Outcome.VIOLATED
+    s = Setting(problem, FederatedNewton(), 1, start)
+    with pytest.raises(PrecisionError, match="needs a level above F"):
+        profile_enclosure._end(s, start)

@@ -10,6 +10,7 @@ import numpy as np
 from fedconvex.methods import FederatedNewton
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.environments import at_rounds, last_state
+from fedconvex.theory.bound import PrecisionError
 
 __all__ = ["STATEMENT", "THEOREMS", "profile_enclosure"]
 
@@ -163,16 +164,17 @@ def _end(s: Setting, _: np.ndarray) -> float:
     """Return the end by bisection: the largest v_1 for which F, minimised over the other coordinates, is low enough."""
     problem, level = s.problem, _level(s)
     v = np.array(problem.solve().w, dtype=np.float64)
-    inside, step = (
-        v.copy(),
-        math.sqrt(2.0 * (level - float(problem.value(v))) * np.linalg.inv(problem.hessian(v))[0, 0]),
-    )
-    outside = math.inf
+    inside, outside = v.copy(), math.inf
+    room = max(level - float(problem.value(v)), 0.0)
+    step = math.sqrt(2.0 * room * np.linalg.inv(problem.hessian(v))[0, 0])
     while not math.isfinite(outside) or outside - inside[0] > 1e-13 * (abs(outside) + step):
         end = inside[0] + step if math.isinf(outside) else 0.5 * (inside[0] + outside)
+        if not inside[0] < end < outside:
+            what = f"{NAME} is not decided: needs a level above F* by more than rounding"
+            raise PrecisionError(f"{what}, got {room:.3g} above {level:.6g}")
         v = _least_at(problem, inside, end)
         if float(problem.value(v)) <= level:
-            inside = v
+            inside, step = v, 2.0 * step if math.isinf(outside) else step
         else:
             outside = end
     return float(inside[0])
