@@ -144,6 +144,12 @@ def add_data(parser: argparse.ArgumentParser, title: str = "data") -> Any:
     return group
 
 
+def add_seed(add: Any) -> None:
+    """Add the seed."""
+    kind = count("--seed", low=0)
+    add("--seed", type=kind, default=0, metavar="S", help="seed of every random choice; default %(default)s")
+
+
 def add_owners(add: Any) -> None:
     """Add the options that say how tables of several owners belong together."""
     add("--on", metavar="ID", help="join the tables of several owners of columns on this column")
@@ -223,7 +229,7 @@ def add_problem(parser: argparse.ArgumentParser, auto: bool = False) -> Any:
     add("--loss", type=loss_name, metavar="LOSS", help=f"{names}, or module:Class of your own; default by target")
     chosen = ", or auto: by cross-validation in folds of every client's rows" if auto else ""
     kind = ridge if auto else number("--l2", low=0.0)
-    add("--l2", type=kind, default=0.01, metavar="L2", help=f"ridge weight; default 0.01{chosen}")
+    add("--l2", type=kind, default=0.01, metavar="L2", help=f"ridge weight; default %(default)s{chosen}")
     add(
         "--weights",
         type=choice("--weights", ["size", "uniform"]),

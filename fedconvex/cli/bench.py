@@ -40,15 +40,16 @@ def add_parser(commands: Any) -> None:
         type=count("--rounds", low=1),
         default=1000,
         metavar="T",
-        help="largest number of rounds; default 1000",
+        help="largest number of rounds; default %(default)s",
     )
-    add("--seeds", type=count("--seeds", low=1), default=3, metavar="N", help="seeds of randomised solvers; default 3")
+    add("--seeds", type=count("--seeds", low=1), default=3, metavar="N",
+        help="seeds of randomised solvers; default %(default)s")  # fmt: skip
     add("--repeats", type=count("--repeats", low=1), default=3, metavar="N",
-        help="repetitions, of which the fastest counts; default 3")  # fmt: skip
+        help="repetitions, of which the fastest counts; default %(default)s")  # fmt: skip
     add("--limit", type=number("--limit", low=0.0, strict=True), default=300.0, metavar="SECONDS",
         help="time limit for one solver, problem and seed; default 300")  # fmt: skip
     add("--jobs", type=count("--jobs", low=1), default=1, metavar="N",
-        help="processes; default 1, for steady seconds")  # fmt: skip
+        help="processes; default %(default)s, for steady seconds")  # fmt: skip
     add(
         "--data",
         metavar="DIR",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedconvex._check import bad, nearest
-from fedconvex.cli.arguments import add_columns, add_owners, check_owners, choice, count, number, partition
+from fedconvex.cli.arguments import add_columns, add_owners, add_seed, check_owners, choice, count, number, partition
 from fedconvex.cli.input_data import raw
 from fedconvex.cli.next_command import next_command
 from fedconvex.cli.output import fill, fits, say, writing
@@ -63,26 +63,23 @@ def add_parser(commands: Any) -> None:
     add = compare.add_argument_group("comparison").add_argument
     add("--methods", metavar="M", help=f"some of {METHODS}, with commas; default all but newton and boosting")
     add("--loss", type=choice("--loss", models.LOSSES), metavar="LOSS", help=", ".join(models.LOSSES))
-    add("--test-size", metavar="S", type=number("--test-size", low=0.0, strict=True), default=0.25,
-        help="share of every client's rows that is held out; default 0.25")  # fmt: skip
+    add("--test-size", metavar="S", type=number("--test-size", low=0.0, strict=True), default=models.TEST_SIZE,
+        help="share of every client's rows that is held out; default %(default)s")  # fmt: skip
     add("--splits", metavar="N", type=_splits, help="how often rows are divided: 1, or a multiple of 1/S, so that all "
         "rows are held out equally often; default 8, 4 or 1, the fewer the more work")  # fmt: skip
-    add("--folds", metavar="K", type=count("--folds", low=2), default=5, help="folds to validate on; default 5")
-    add(
-        "--local-steps",
-        metavar="N",
-        type=count("--local-steps", low=1),
-        default=5,
-        help="local steps a round; default 5",
-    )
-    add("--rounds", metavar="N", type=count("--rounds", low=1), default=500, help="limit on the rounds; default 500")
-    add("--gap", metavar="G", type=number("--gap", low=0.0, strict=True), default=1e-3,
-        help="gap up to which rounds and bytes are counted; default 0.001")  # fmt: skip
-    add("--min-rows", metavar="N", type=count("--min-rows", low=2), default=10,
-        help="fewest held-out rows for a verdict on a client; default 10")  # fmt: skip
+    add("--folds", metavar="K", type=count("--folds", low=2), default=models.FOLDS,
+        help="folds to validate on; default %(default)s")  # fmt: skip
+    add("--local-steps", metavar="N", type=count("--local-steps", low=1), default=models.LOCAL_STEPS,
+        help="local steps a round; default %(default)s")  # fmt: skip
+    add("--rounds", metavar="N", type=count("--rounds", low=1), default=models.ROUNDS,
+        help="limit on the rounds; default %(default)s")  # fmt: skip
+    add("--gap", metavar="G", type=number("--gap", low=0.0, strict=True), default=models.GAP,
+        help="gap up to which rounds and bytes are counted; default %(default)s")  # fmt: skip
+    add("--min-rows", metavar="N", type=count("--min-rows", low=2), default=models.MIN_ROWS,
+        help="fewest held-out rows for a verdict on a client; default %(default)s")  # fmt: skip
     add("--l2", metavar="L2", type=number("--l2", low=0.0, strict=True), default=0.01,
-        help="ridge weight with --on, where it is not tuned; default 0.01")  # fmt: skip
-    add("--seed", metavar="S", type=count("--seed", low=0), default=0, help="seed of every random choice; default 0")
+        help="ridge weight with --on, where it is not tuned; default %(default)s")  # fmt: skip
+    add_seed(add)
     add = compare.add_argument_group("output").add_argument
     add("--report", metavar="DIR", help="write a page, index.html, into this folder")
     add("--save", metavar="DIR", help="write the model of the decision, fitted to all rows: model.npz and model.json")

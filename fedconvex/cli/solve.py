@@ -18,6 +18,7 @@ from fedconvex.cli.arguments import (
     add_data,
     add_owners,
     add_problem,
+    add_seed,
     check_owners,
     choice,
     count,
@@ -138,10 +139,10 @@ def _add_run(add: Any) -> None:
         type=count("--rounds", low=1),
         default=2000,
         metavar="N",
-        help="limit on the rounds; default 2000 (100 stumps with multiboost)",
+        help="limit on the rounds; default %(default)s (100 stumps with multiboost)",
     )
     add("--tol", type=number("--tol", low=0.0), default=1e-6, metavar="T", help="certified gap to reach; default 1e-6")
-    add("--seed", type=count("--seed", low=0), default=0, metavar="S", help="seed of every random choice; default 0")
+    add_seed(add)
     add("--threads", type=count("--threads", low=1), metavar="N", help="threads; by default as many as pay")
 
 

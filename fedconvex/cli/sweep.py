@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedconvex._check import bad
 from fedconvex._files import check_file
-from fedconvex.cli.arguments import add_data, add_problem, count, number
+from fedconvex.cli.arguments import add_data, add_problem, add_seed, count, number
 from fedconvex.cli.input_data import affordable, prepare
 from fedconvex.cli.method import check_settings, method_of
 from fedconvex.cli.named import first_settings, read_value
@@ -56,17 +56,17 @@ def add_parser(commands: Any) -> None:
         metavar="NAME=V,V,...",
         help="values of a setting of the method, or of l2; may be repeated: all combinations are run",
     )
-    add("--seeds", type=count("--seeds", low=1), default=1, metavar="N", help="repetitions of each; default 1")
-    add("--rounds", type=count("--rounds", low=1), default=100, metavar="N", help="rounds; default 100")
+    add("--seeds", type=count("--seeds", low=1), default=1, metavar="N", help="runs of each; default %(default)s")
+    add("--rounds", type=count("--rounds", low=1), default=100, metavar="N", help="rounds; default %(default)s")
     add("--tol", type=number("--tol", low=0.0), default=0.0, metavar="T", help="certified gap to stop at; default none")
     add(
         "--record-every",
         type=count("--record-every", low=1),
         default=1,
         metavar="N",
-        help="rounds between two recorded ones; default 1",
+        help="rounds between two recorded ones; default %(default)s",
     )
-    add("--seed", type=count("--seed", low=0), default=0, metavar="S", help="seed of every random choice; default 0")
+    add_seed(add)
     add("--jobs", type=count("--jobs", low=1), metavar="N", help="processes; default 1")
     add = parser.add_argument_group("output").add_argument
     add("--out", metavar="FILE", help=f"write the table there ({', '.join(SUFFIXES)})")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedconvex._check import bad
 from fedconvex._progress import progress_line
-from fedconvex.cli.arguments import add_data, add_problem, count, number
+from fedconvex.cli.arguments import add_data, add_problem, add_seed, count, number
 from fedconvex.cli.input_data import affordable, prepare
 from fedconvex.cli.output import say, width, writing
 from fedconvex.cli.parser import FAILED, INCONCLUSIVE, OK
@@ -60,7 +60,7 @@ def add_parser(commands: Any) -> None:
     add_data(verify, "data (with --problem)")
     add_problem(verify)
     add = verify.add_argument_group("statistics").add_argument
-    add("--seed", type=count("--seed", low=0), default=0, metavar="S", help="seed of every random choice; default 0")
+    add_seed(add)
     add(
         "--trajectories",
         type=count("--trajectories", low=2),

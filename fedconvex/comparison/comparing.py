@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from fedconvex._check import bad, items, maybe_flag, nearest, real, whole
 from fedconvex._progress import progress_line
 from fedconvex.comparison.compared_rows import Rows
-from fedconvex.comparison.contenders import DEFAULT, METHODS
+from fedconvex.comparison.contenders import DEFAULT, FOLDS, GAP, LOCAL_STEPS, METHODS, MIN_ROWS, ROUNDS, TEST_SIZE
 from fedconvex.comparison.intake import intake
 from fedconvex.comparison.kinds import KINDS, Tasks
 from fedconvex.comparison.method_costs import RUNS
@@ -48,9 +48,10 @@ class Settings(NamedTuple):
 
 def compare(
     data: Any, target: str | None = None, client: str | None = None, *, domain: str | None = None,
-    methods: Sequence[str] | None = None, loss: Any = None, test_size: float = 0.25, folds: int = 5,
-    local_steps: int = 5, rounds: int = 500, gap: float = 1e-3, min_rows: int = 10, level: float = 0.95, seed: int = 0,
-    splits: int | str = "auto", progress: bool | None = None, **reading: Any,
+    methods: Sequence[str] | None = None, loss: Any = None, test_size: float = TEST_SIZE,
+    folds: int = FOLDS, local_steps: int = LOCAL_STEPS, rounds: int = ROUNDS, gap: float = GAP,
+    min_rows: int = MIN_ROWS, level: float = 0.95, seed: int = 0, splits: int | str = "auto",
+    progress: bool | None = None, **reading: Any,
 ) -> Comparison:  # fmt: skip
     """Compare one model for all, one that is fair to the worst, models per client, and every client alone.
 

@@ -17,4 +17,5 @@ METHODS = {  # what each computes, in the order of tables; the first stands for 
     "alone": "every client by itself",
 }
 DEFAULT = tuple(m for m in METHODS if m not in ("newton", "boosting"))
+TEST_SIZE, FOLDS, LOCAL_STEPS, ROUNDS, GAP, MIN_ROWS = 0.25, 5, 5, 500, 1e-3, 10  # defaults of `compare`
 LOSSES = ("squared", "logistic", "softmax")  # with a curvature, and probabilities of classes
