@@ -66,40 +66,6 @@ def test_hypotheses_are_named():
         profile_enclosure.profile_enclosure(0.0, 0.0, 1.0, 2.0, 0.5)
 
 
-def distances(h):
-    """‖b_GLS - w*‖ and that of the mean of each coefficient, clients' models apart by h; by NumPy alone."""
-    rng, X, q = np.random.default_rng(5), [], []
-    for k in range(4):
-        z = rng.normal(size=(200, 2))
-        z[:, 1] += (-1.5) ** k * z[:, 0]
-        X.append(z)
-        q.append(1.0 / (1.0 + np.exp(-z @ (np.array([0.4, -0.2]) + h * rng.normal(size=2)))))  # expected responses
-
-    def minimiser(parts):
-        w = np.zeros(2)
-        for _ in range(50):
-            m = [1.0 / (1.0 + np.exp(-X[k] @ w)) for k in parts]
-            J = [(X[k].T * (a * (1.0 - a))) @ X[k] for k, a in zip(parts, m, strict=True)]
-            w = w - np.linalg.solve(sum(J), sum(X[k].T @ (a - q[k]) for k, a in zip(parts, m, strict=True)))
-        return w, J
-
-    best, _ = minimiser(range(4))
-    own = [minimiser([k]) for k in range(4)]
-    b, J = np.array([w for w, _ in own]), np.array([J[0] for _, J in own])
-    v = np.linalg.inv(J)
-    weights = 1.0 / np.einsum("kii->ki", v)
-    gls = np.linalg.solve(J.sum(axis=0), np.einsum("kij,kj->i", J, b))
-    return np.linalg.norm(gls - best), np.linalg.norm((weights * b).sum(axis=0) / weights.sum(axis=0) - best)
-
-
-def test_full_informations_are_of_second_order_and_single_ones_of_first():
-    """Slopes of log distance over log heterogeneity; at h = 0 clients' models are equal."""
-    h = np.array([0.002, 0.004, 0.008])
-    gls, single = np.log([distances(x) for x in h]).T
-    assert np.polyfit(np.log(h), gls, 1)[0] == pytest.approx(2.0, abs=0.05)
-    assert np.polyfit(np.log(h), single, 1)[0] == pytest.approx(1.0, abs=0.05)
-
-
 def test_the_bound_is_of_second_order():
     """Two clients with mean counts 1 -+ h: twice the heterogeneity, four times the bound."""
 

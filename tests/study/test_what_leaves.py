@@ -28,15 +28,6 @@ def test_the_gradient_of_one_row_is_the_row():
         plan.rows({"age": [61.0], "ill": ["yes"]}, "a", Guards())
 
 
-def test_sums_of_products_of_two_studies_differ_by_the_patient():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(40, 3))
-    difference = X.T @ X - X[1:].T @ X[1:]
-    v, V = np.linalg.eigh(difference)
-    found = np.sqrt(v[-1]) * V[:, -1]
-    np.testing.assert_allclose(np.abs(found), np.abs(X[0]), rtol=1e-10)
-
-
 def measured(site, make, models, fed):
     """What a coordinator is told at models of its choice: gradients."""
     roster = Roster.of(make, fed)
