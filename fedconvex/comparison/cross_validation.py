@@ -97,6 +97,44 @@ def tune(kind: Any, data: Training, folds: Folds, least: int, tell: Callable[[fl
     )
 
 
+def tuned_by_sums(losses: np.ndarray, rows: np.ndarray, l2s: Any = L2S, least: int | None = None) -> Tuned:
+    """Choose l2 as `tune` does, from sums over rows that were held out in their fold.
+
+    Parameters
+    ----------
+    losses : array (K, L, F)
+        Sums of losses by client, l2 and fold; K = 1 where the sum over clients is enough.
+    rows : array (K, F)
+        Numbers of the rows; every fold has some.
+    l2s : sequence of float
+        Decreasing.
+    least : int, optional
+        Rows that a client must have for its loss to count in a largest one; default the mean over all is minimised.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.comparison.cross_validation import tuned_by_sums
+    >>> tuned_by_sums(np.array([[[3.0, 1.0], [2.0, 1.0]]]), np.array([[5.0, 5.0]]), (0.1, 0.01)).l2
+    0.01
+    """
+    every, folds = np.ones(rows.shape[1], dtype=bool), range(rows.shape[1])
+
+    def score(some: np.ndarray) -> np.ndarray:
+        sums, counts = losses[:, :, some].sum(axis=2), rows[:, some].sum(axis=1)
+        if least is None:
+            return np.asarray(sums.sum(axis=0) / counts.sum())
+        counted = counts >= least if (counts >= least).any() else counts > 0
+        return np.asarray((sums[counted] / counts[counted, None]).max(axis=0))
+
+    each = losses.sum(axis=0)  # (L, F)
+    nested = sum(float(each[_least(score(np.arange(len(every)) != f)), f]) for f in folds)
+    found = score(every)
+    place, n = _least(found), float(rows.sum())
+    at_end = place in (0, len(l2s) - 1)
+    return Tuned(float(l2s[place]), tuple(l2s), each.sum(axis=1) / n, found, nested / n, at_end)
+
+
 def _alike(kind: Any, K: int, l2: float) -> Any:
     return np.full(K, l2) if isinstance(kind, Alone) else l2
 

@@ -95,13 +95,15 @@ def _against(found: Comparison, m: Scored, stay: bool) -> str:
 def _whom(found: Comparison, m: Scored) -> list[str]:
     """Say who gains, who loses, and of whom nothing can be said."""
     by = {o: [n for n, j in zip(found.rows.names, m.joins, strict=True) if j.outcome is o] for o in Outcome}
-    gains, loses, open_, few = (by[o] for o in (Outcome.GAINS, Outcome.LOSES, Outcome.OPEN, Outcome.FEW))
+    gains, loses, open_, few, kept = by.values()
     parts = [_count(gains, "clearly gains by it", "clearly gain by it")]
     parts += [_count(loses, "clearly loses", "clearly lose") + (f" ({listed(loses)})" if loses else "")]
     parts += [_count(open_, "shows no clear difference", "show no clear difference")] if open_ else []
     if few:
         least = f"fewer than {found.settings.min_rows} held-out rows, too few to say ({listed(few)})"
         parts += [_count(few, f"has {least}", f"have {least}")]
+    if kept:
+        parts += [_count(kept, "keeps its scores to itself", "keep their scores to themselves") + f" ({listed(kept)})"]
     text = f"Of {found.rows.K} clients, {', '.join(parts[:-1])} and {parts[-1]}"
     held = f"{100.0 * found.settings.level:g} % confidence"
     return [f"{text}; all these verdicts, and the intervals of the differences, hold together at {held}."]
@@ -117,7 +119,7 @@ def _base(found: Comparison) -> list[str]:
     """Say where a model is better than no features at all, and where none is."""
     stands = beside_base(found)
     by = {s: [n for n, x in zip(found.rows.names, stands, strict=True) if x is s] for s in Standing}
-    known = found.rows.K - len(by[Standing.FEW])
+    known = found.rows.K - len(by[Standing.FEW]) - len(by[Standing.KEPT])
     if not known:
         return []
     what = "share of each class" if found.rows.classifies else "mean target"

@@ -19,6 +19,7 @@ class Outcome(enum.Enum):
     LOSES = "loses"
     OPEN = "no clear difference"
     FEW = "too few rows to say"
+    KEPT = "keeps its scores"  # of a site that does not tell them
 
 
 class Standing(enum.Enum):
@@ -28,6 +29,7 @@ class Standing(enum.Enum):
     OPEN = "not clearly beaten"
     BEST = "no model beats it"
     FEW = "too few rows to say"
+    KEPT = "keeps its scores"
 
 
 class Joining(NamedTuple):
@@ -68,16 +70,17 @@ def joining(errors: Any, client: np.ndarray, K: int, least: int, level: float, f
     each = 1.0 - (1.0 - level) / max(families * judged, 1)
     out = []
     for k in range(K):
-        found = errors.mean(np.flatnonzero(client == k), each)
-        if counts[k] < least:
-            out.append(Joining(Estimate(found.value), Outcome.FEW))
-        elif found.high < 0.0:
-            out.append(Joining(found, Outcome.GAINS))
-        elif found.low > 0.0:
-            out.append(Joining(found, Outcome.LOSES))
-        else:
-            out.append(Joining(found, Outcome.OPEN))
+        out.append(judged_by(errors.mean(np.flatnonzero(client == k), each), int(counts[k]), least))
     return out
+
+
+def judged_by(found: Estimate, rows: int, least: int) -> Joining:
+    """Return what a difference says that is of so many rows."""
+    if rows < least:
+        return Joining(Estimate(found.value), Outcome.FEW)
+    if found.high < 0.0:
+        return Joining(found, Outcome.GAINS)
+    return Joining(found, Outcome.LOSES if found.low > 0.0 else Outcome.OPEN)
 
 
 def standings(asked: Sequence[Sequence[Joining]], every: Sequence[Sequence[Joining]]) -> list[Standing]:
@@ -93,8 +96,8 @@ def standings(asked: Sequence[Sequence[Joining]], every: Sequence[Sequence[Joini
     """
     out = []
     for some, others in zip(zip(*asked, strict=True), zip(*every, strict=True), strict=True):
-        if some[0].outcome is Outcome.FEW:
-            out.append(Standing.FEW)
+        if some[0].outcome in (Outcome.FEW, Outcome.KEPT):
+            out.append(Standing[some[0].outcome.name])
         elif any(j.outcome is Outcome.GAINS for j in some):
             out.append(Standing.BEATEN)
         else:

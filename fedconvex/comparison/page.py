@@ -33,7 +33,8 @@ def page(found: Comparison) -> str:
     env = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     env.filters["cell_text"] = cell_text
     joint = found[best_joint(found)]
-    verdicts = [(o, sum(j.outcome is o for j in joint.joins)) for o in Outcome]
+    counts = {o: sum(j.outcome is o for j in joint.joins) for o in Outcome}
+    verdicts = [(o, n) for o, n in counts.items() if n or o is not Outcome.KEPT]
     return env.get_template("page.html").render(
         found=found,
         decision=decision(found),

@@ -28,7 +28,7 @@ from scipy.special import chdtri, gammaln, ndtr, stdtr, stdtrit
 
 _DOUBTS = 20  # rows that what is known from elsewhere counts for
 _NODES = 256  # of the integral over C
-_PAIRS = 2.0  # variance of a mean of differences of rows held out in turn, over that of independent rows, at most
+PAIRS = 2.0  # variance of a mean of differences of rows held out in turn, over that of independent rows, at most
 _FEWEST = 3.0  # degrees of freedom of chi-squared in place of log losses
 
 
@@ -84,13 +84,19 @@ def mean_of(v: np.ndarray, level: float, doubt: float | None = None, factor: flo
     mean = float(v.mean())
     if v.size == 1:
         return Estimate(mean)
-    half = float(stdtrit(v.size - 1, 0.5 + 0.5 * level)) * math.sqrt(factor * _variance(v, doubt) / v.size)
+    return student(v.size, mean, float(v.var(ddof=1)), level, doubt, factor)
+
+
+def student(
+    n: int, mean: float, square: float, level: float, doubt: float | None = None, factor: float = 1.0
+) -> Estimate:
+    """Return the like of `mean_of` from the number of rows, at least two, their mean and their variance."""
+    half = float(stdtrit(n - 1, 0.5 + 0.5 * level)) * math.sqrt(factor * _variance(n, square, doubt) / n)
     return Estimate(mean, mean - half, mean + half)
 
 
-def _variance(v: np.ndarray, doubt: float | None) -> float:
-    square = float(v.var(ddof=1))
-    return square if doubt is None else max(square, (v.size * square + _DOUBTS * doubt) / (v.size + _DOUBTS))
+def _variance(n: int, square: float, doubt: float | None) -> float:
+    return square if doubt is None else max(square, (n * square + _DOUBTS * doubt) / (n + _DOUBTS))
 
 
 def mean_product(a: np.ndarray, b: np.ndarray, level: float, spread: float = 1.0) -> Estimate:
@@ -119,12 +125,13 @@ def mean_product(a: np.ndarray, b: np.ndarray, level: float, spread: float = 1.0
     large = np.array([np.abs(a).max(), np.abs(b).max()])
     if not large.all():
         return Estimate(0.0, 0.0, 0.0)
-    return Estimate(*(float(large[0] * (v * large[1])) for v in _product(a / large[0], b / large[1], level, spread)))
+    a, b = a / large[0], b / large[1]
+    found = _product(m, float(a @ b), float(a @ a), float(b @ b), level, spread)
+    return Estimate(*(float(large[0] * (v * large[1])) for v in found))
 
 
-def _product(a: np.ndarray, b: np.ndarray, level: float, spread: float) -> Estimate:
-    """Return the like for numbers of at most 1."""
-    m, A, P, Q = a.size, float(a @ b), float(a @ a), float(b @ b)
+def _product(m: int, A: float, P: float, Q: float, level: float, spread: float) -> Estimate:
+    """Return the like from sums of a b, a^2 and b^2, numbers of about 1."""
     nu, df, tails = m / spread, (m - 1.0) / spread, (0.5 - 0.5 * level, 0.5 + 0.5 * level)
     B = math.sqrt(spread * max(P * Q - A * A, 0.0) / (m - 1.0))
     if B <= 1e-9 * abs(A):
@@ -175,6 +182,50 @@ def spread_of(a: np.ndarray, b: np.ndarray) -> float:
     a, b = a / large[0], b / large[1]
     normal = float((a @ a) * (b @ b) + (a @ b) ** 2) / a.size**2
     return float((a * b).var(ddof=1)) * (a.size + 2.0) / (a.size * normal)
+
+
+class ProductSums(NamedTuple):
+    """Sums over rows of products of two numbers: all that the intervals of `Products` are made of."""
+
+    rows: int
+    ab: float
+    abab: float  # of squares of products
+    aa: float
+    bb: float
+
+    @property
+    def spread(self) -> float:
+        """The like of `spread_of`."""
+        m, normal = self.rows, (self.aa * self.bb + self.ab**2) / self.rows**2
+        if normal <= 0.0:
+            return 1.0
+        return (self.abab - self.ab**2 / m) / (m - 1.0) * (m + 2.0) / (m * normal)
+
+    def mean(self, level: float, shared: float, own: bool, factor: float = 1.0) -> Estimate:
+        """Return the mean of at least two rows and its interval, as `Products.mean` does.
+
+        Parameters
+        ----------
+        level : float
+        shared : float
+            Spread that clients have in common.
+        own : bool
+            Whether these are errors of one model, no differences.
+        factor : float
+        """
+        m, large = self.rows, (math.sqrt(self.aa / self.rows), math.sqrt(self.bb / self.rows))
+        if 0.0 in large:
+            return Estimate(0.0, 0.0, 0.0)
+        spread = max(1.0, (m * self.spread + _DOUBTS * shared) / (m + _DOUBTS))
+        spread = max(spread, shared) if own else factor * spread
+        ab = float(m) if own else self.ab / large[0] / large[1]  # a = b, without what rounding would leave between them
+        found = _product(m, ab, float(m), float(m), level, spread)
+        value, low, high = (large[0] * v * large[1] for v in found)
+        if own:
+            return Estimate(value, low, high)
+        square = max(self.abab - self.ab**2 / m, 0.0) / (m - 1.0)
+        plain = student(m, self.ab / m, square, level, None, factor)
+        return Estimate(plain.value, min(plain.low, low), max(plain.high, high))
 
 
 class Products(NamedTuple):
@@ -236,16 +287,21 @@ class Losses(NamedTuple):
     def mean(self, at: np.ndarray, level: float) -> Estimate:
         """Return the mean over some rows, and its interval."""
         v = self.values[at]
-        student = mean_of(v, level, float(self.doubt[at].mean()) if at.size else None)
-        if not (v.size > 1 and student.high > student.value > 0.0):
-            return student
-        mean, square = student.value, _variance(v, float(self.doubt[at].mean()))
-        nu = max(2.0 * v.size * mean * mean / square, _FEWEST)
-        tail = float(
-            ndtr(-stdtrit(max(v.size - 1, 4), 0.5 + 0.5 * level))
-        )  # of fewer than five rows: Student's says all
-        low, high = (nu * mean / float(chdtri(nu, p)) for p in (tail, 1.0 - tail))
-        return Estimate(mean, low, max(high, student.high))
+        if v.size < 2:
+            return mean_of(v, level)
+        return loss_interval(v.size, float(v.mean()), float(v.var(ddof=1)), float(self.doubt[at].mean()), level)
+
+
+def loss_interval(n: int, mean: float, square: float, doubt: float, level: float) -> Estimate:
+    """Return the interval of `Losses` from the number of rows, at least two, their mean, variance, and mean doubt."""
+    known = student(n, mean, square, level, doubt)
+    if not known.high > mean > 0.0:
+        return known
+    square = _variance(n, square, doubt)
+    nu = max(2.0 * n * mean * mean / square, _FEWEST)
+    tail = float(ndtr(-stdtrit(max(n - 1, 4), 0.5 + 0.5 * level)))  # of fewer than five rows: Student's says all
+    low, high = (nu * mean / float(chdtri(nu, p)) for p in (tail, 1.0 - tail))
+    return Estimate(mean, low, max(high, known.high))
 
 
 class Differences(NamedTuple):
@@ -298,6 +354,6 @@ class Repeats(NamedTuple):
         if self.parts == 1 or at.size < 2 or of_one_model:
             return averaged([errors.mean(at, level) for errors in self.each])
         if isinstance(first, Products):
-            return averaged([errors.mean(at, level, _PAIRS) for errors in self.each])
+            return averaged([errors.mean(at, level, PAIRS) for errors in self.each])
         values, doubt = (np.mean([getattr(e, n)[at] for e in self.each], axis=0) for n in ("values", "doubt"))
-        return mean_of(values, level, float(doubt.mean()), _PAIRS)
+        return mean_of(values, level, float(doubt.mean()), PAIRS)
