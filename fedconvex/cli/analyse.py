@@ -77,8 +77,7 @@ def _analyse(args: argparse.Namespace) -> int:
     from fedconvex.analysis import analyse
     from fedconvex.analysis.summary_text import p_is, shown_p
     from fedconvex.cli.input_data import reading_options
-    from fedconvex.cli.summary import plain
-    from fedconvex.report.tables import format_table
+    from fedconvex.report.tables import format_table, plain
 
     if args.report is not None:
         from fedconvex.report.page import check_folder

@@ -15,7 +15,6 @@ from fedconvex.cli.input_data import raw
 from fedconvex.cli.next_command import next_command
 from fedconvex.cli.output import fill, fits, say, writing
 from fedconvex.cli.parser import OK, Refused
-from fedconvex.cli.summary import plain
 from fedconvex.comparison import contenders as models
 
 if TYPE_CHECKING:
@@ -110,6 +109,7 @@ def _compare(args: argparse.Namespace) -> int:
 
         check_place("--save", args.save)
     from fedconvex.comparison.comparing import checked_settings, compare_rows
+    from fedconvex.comparison.documents import document
     from fedconvex.comparison.intake import rows_of_table
 
     methods = None if args.methods is None else [m.strip() for m in args.methods.split(",")]
@@ -122,8 +122,8 @@ def _compare(args: argparse.Namespace) -> int:
     found = compare_rows(rows, checked_settings(rows, methods, *given, args.splits))
     with writing(_page(args, found)) as files:
         if args.json:
-            document = {**_document(found), "next": next_command(args, found) or None}
-            print(json.dumps(plain(document), allow_nan=False))
+            whole = {**document(found), "next": next_command(args, found) or None}
+            print(json.dumps(whole, allow_nan=False))
         else:
             say(_summary(found, data.origin, files, next_command(args, found)))
     return OK
@@ -156,32 +156,3 @@ def _summary(found: Comparison, origin: str, files: list[str], following: str) -
     ]
     lines += [f"written: {', '.join(files)}"] if files else [fill("--report DIR writes a page with figures.")]
     return "\n".join(lines)
-
-
-def _document(found: Comparison) -> dict[str, Any]:
-    """Return everything as data that JSON can hold."""
-    methods = []
-    for m in found.methods:
-        one = {"method": m.name, "l2": m.l2, "rows": m.whole.rows, "worst_client": None}
-        one |= {name: getattr(m.whole, name)._asdict() for name in ("error", "accuracy", "auc", "bias", "rmse")}
-        one |= {"calibration_error": m.whole.calibration, "r2": m.whole.r2}
-        if m.worst is not None:
-            one["worst_client"] = str(found.rows.names[m.worst])
-        if m.cost is not None:
-            one["cost"] = {k: v for k, v in m.cost._asdict().items() if k != "trace"}
-        methods.append(one)
-    return {
-        "decision": list(found.sentences),
-        "splits": sum(map(len, found.splits)),
-        "error": found.error_name,
-        "methods": methods,
-        "clients": found.clients,
-        "base_rates": {str(name): words for name, words in found.base_rates.items()},
-        "columns": [list(c) for c in found.rows.columns],
-        "by_client": [one._asdict() for one in found.rows.by_client],
-        "missing": [
-            dict(zip(("column", "client", "missing", "rows", "filled"), g, strict=True)) for g in found.rows.gaps
-        ],
-        "notes": list(found.notes),
-        "seconds": found.seconds,
-    }

@@ -41,7 +41,6 @@ from fedconvex.cli.summary import (
     formula_of,
     intercept_words,
     listed_coefficients,
-    plain,
     summary,
     value_words,
 )
@@ -159,6 +158,8 @@ def _solve(args: argparse.Namespace) -> int:
     args.status = DIVERGED if outcome.result.status.name == "DIVERGED" else OK
     with writing(_written(args, outcome)) as written:
         if args.json:
+            from fedconvex.report.tables import plain
+
             print(json.dumps(plain(facts(args, outcome)), allow_nan=False))
         else:
             say(summary(args, outcome, written))

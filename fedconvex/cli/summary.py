@@ -165,16 +165,6 @@ def facts(args: argparse.Namespace, outcome: Solved) -> dict[str, Any]:
     }
 
 
-def plain(v: Any) -> Any:
-    """Replace what JSON cannot hold: numbers that are not finite become null, NumPy scalars plain ones."""
-    if isinstance(v, dict):
-        return {k: plain(x) for k, x in v.items()}
-    if isinstance(v, (list, tuple)):
-        return [plain(x) for x in v]
-    v = v.item() if isinstance(v, np.generic) else v
-    return None if isinstance(v, float) and not math.isfinite(v) else v
-
-
 def summary(args: argparse.Namespace, outcome: Solved, written: Sequence[str]) -> str:
     """Return the summary as text."""
     from fedconvex.report import format_table

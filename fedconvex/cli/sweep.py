@@ -20,7 +20,6 @@ from fedconvex.cli.named import first_settings, read_value
 from fedconvex.cli.output import fits, resumable, say, writing
 from fedconvex.cli.parser import OK, Refused
 from fedconvex.cli.solve import add_method
-from fedconvex.cli.summary import plain
 from fedconvex.registry import method_names
 
 if TYPE_CHECKING:
@@ -127,6 +126,8 @@ def _sweep(args: argparse.Namespace) -> int:
             found = sweep(method, made, grid=grid, n_jobs=args.jobs, folder=folder, **settings)
         with writing(_written(args, found, folder)) as written:
             if args.json:
+                from fedconvex.report.tables import plain
+
                 print(json.dumps(plain(_facts(found, _over(args, found.parameters), phrase)), allow_nan=False))
             else:
                 say(_summary(args, found, f"{data.title}: {phrase}", written))

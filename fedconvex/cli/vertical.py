@@ -231,8 +231,8 @@ def compared(args: argparse.Namespace) -> int:
     """Say what the columns of each owner add."""
     import json
 
-    from fedconvex.cli.summary import plain
     from fedconvex.comparison.owners import blocks_of, compare_blocks
+    from fedconvex.report.tables import plain
 
     owners = read_owners(args)
     blocks = blocks_of(owners.join, owners.frame, owners.planned, owners.target, owners.intercept, owners.loss)

@@ -348,3 +348,13 @@ def write_trace(result: Result, path: str | os.PathLike[str]) -> None:
     for row in zip(*(v.tolist() for v in columns.values()), strict=True):
         lines.write(",".join(map(repr, row)) + "\n")
     write_file(file, lines.getvalue().encode())
+
+
+def plain(v: Any) -> Any:
+    """Replace what JSON cannot hold: numbers that are not finite become null, NumPy scalars plain ones."""
+    if isinstance(v, dict):
+        return {k: plain(x) for k, x in v.items()}
+    if isinstance(v, (list, tuple)):
+        return [plain(x) for x in v]
+    v = v.item() if isinstance(v, np.generic) else v
+    return None if isinstance(v, float) and not math.isfinite(v) else v
