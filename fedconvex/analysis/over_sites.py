@@ -34,6 +34,7 @@ class Asking:
 
     server: Any  # a roster with a desk
     steps: dict[str, tuple[int, int]] = field(default_factory=dict)
+    who: str = "analyse over sites"  # for messages
 
     @property
     def hidden(self) -> bool:
@@ -58,11 +59,11 @@ class Asking:
         found = self.server.reports({k: dict(flat) for k in range(self.server.federation.K)})
         if found is None:
             silent = "; ".join(sorted({f"{i.client}: {i.what}" for i in self.server.incidents}))
-            raise ConnectionError(f"analyse over sites: must have an answer of every site; {silent}")
+            raise ConnectionError(f"{self.who}: must have an answer of every site; {silent}")
         for k, answer in enumerate(found):
             if wrong := impossible(answer):
                 who = "the sum of all sites" if self.hidden else f"site {self.server.federation.labels[k]}"
-                raise ConnectionError(f"analyse over sites: {who} answers what cannot be: its {wrong}")
+                raise ConnectionError(f"{self.who}: {who} answers what cannot be: its {wrong}")
         times, numbers = self.steps.get(what, (0, 0))
         self.steps[what] = times + 1, numbers + sum(int(a.size) for a in found[0].values())
         return found
