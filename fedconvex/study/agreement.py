@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from fedconvex._check import bad, flag, real, wrong_type
+from fedconvex._check import among, bad, flag, real, wrong_type
 from fedconvex.study.model_formula import formula, used_in
 from fedconvex.study.schema import Key, Section, Tables, count, number, one_of, pair, text, texts
 from fedconvex.tables.spelling import all_differ
@@ -21,6 +21,9 @@ NUMBER, CATEGORY = "number", "category"
 REFUSE, LEAVE_OUT, INDICATOR, OTHER = "refuse", "leave out", "indicator", "other"
 MISSING_LEVEL, OTHER_LEVEL = "(missing)", "(other)"
 FAMILIES = ("gaussian", "logistic", "poisson", "quasipoisson", "gamma", "multinomial", "cox")
+KINDS = ("pooled", "mean-regularised", "alone")  # what `compare` sets side by side, in the order of tables
+NOT_YET = ("afl", "mocha")
+COMPARED = "compare"  # in the place of an l2
 LOSSES = {"squared": "Squared", "logistic": "Logistic"}
 OUTCOME = ("column", "event", "entry")  # keys of the target that name columns
 _SITE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
@@ -76,6 +79,24 @@ def _penalty(who: str, x: Any) -> float:
     return number(0.0, strict=True)(who, x)
 
 
+def _penalty_or_compare(who: str, x: Any) -> Any:
+    return x if x == COMPARED else _penalty(who, x)
+
+
+def _kinds(who: str, x: Any) -> tuple[str, ...]:
+    """Return kinds of models, in the order of tables; every site alone is always there."""
+    asked = texts(who, x)
+    for kind in asked:
+        if kind in NOT_YET:
+            raise bad(who, f"be of {', '.join(KINDS)}", repr(kind), "leave it out: it is not there over sites yet")
+        among(who, kind, KINDS)
+    return tuple(kind for kind in KINDS if kind in asked or kind == "alone")
+
+
+def _test_size(who: str, x: Any) -> float:
+    return real(who, x, low=0.05, high=0.5)
+
+
 def _share(who: str, x: Any) -> float:
     return real(who, x, low=0.0, high=0.5)
 
@@ -119,9 +140,18 @@ ANALYSE: Section = {
     "level": Key(_level, 0.95),
     "intervals": Key(one_of("wald", "profile"), "wald"),
 }
+COMPARE: Section = {
+    "kinds": Key(_kinds, KINDS),
+    "test_size": Key(_test_size, 0.25),
+    "folds": Key(count(2, 20), 5),
+    "splits": Key(count(1, 80), 1),
+    "min_rows": Key(count(2), 10),
+    "level": Key(_level, 0.95),
+    "seed": Key(count(), 0),
+}
 SOLVE: Section = {
     "loss": Key(one_of(*LOSSES), needed=True),
-    "l2": Key(_penalty, needed=True),
+    "l2": Key(_penalty_or_compare, needed=True),
     "method": Key(one_of("auto", "newton", "fedavg", "scaffold", "fedsgd"), "auto"),
     "step_size": Key(number(0.0, strict=True), None),
     "local_steps": Key(count(1), 5),
@@ -129,7 +159,7 @@ SOLVE: Section = {
     "tol": Key(number(0.0, strict=True), 1e-6),
     "held_out": Key(_share, 0.0),
 }
-QUESTIONS = {"analyse": ANALYSE, "solve": SOLVE}
+QUESTIONS = {"analyse": ANALYSE, "compare": COMPARE, "solve": SOLVE}
 STUDY: Section = {"name": Key(text, needed=True)}
 COORDINATOR: Section = {
     "address": Key(_address, needed=True),
@@ -251,7 +281,7 @@ class Study:
     deadline : float
         Seconds that a site is waited for which is lost.
     ask : mapping
-        "analyse" and "solve", those that are asked, with their settings.
+        "analyse", "compare" and "solve", those that are asked, with their settings.
     target : mapping
         column, values, range, missing; of times also event, events, entry.
     columns : tuple of StudyColumn
@@ -329,6 +359,7 @@ def read_study(path: str | os.PathLike[str]) -> Study:
     asked = {name: file.section(keys, "ask", name) for name, keys in QUESTIONS.items() if ask[name] is not None}
     if not asked:
         raise bad(file.where("ask"), f"ask for {' or '.join(QUESTIONS)}", "nothing")
+    _check_compared(file, asked)
     names, least = _who(file, sites)
     columns = _columns(file, names, [target[key] for key in OUTCOME if target[key] is not None])
     for key in OUTCOME:
@@ -411,11 +442,25 @@ def _check_formula(file: Tables, target: dict[str, Any], written: str | None, co
             raise bad(where, f"mark where {c.name} is missing", repr(c.name), f"add + `{c.marker}`")
 
 
+def _check_compared(file: Tables, asked: dict[str, dict[str, Any]]) -> None:
+    """Raise unless rows can be divided as is asked, and an l2 that is to be chosen will be."""
+    if (found := asked.get("compare")) is not None:
+        from fedconvex.comparison.splits import checked_splits
+
+        try:
+            checked_splits(found["splits"], found["test_size"])
+        except ValueError as error:
+            raise bad(file.where("ask", "compare", "splits"), "fit to test_size", str(error)) from None
+    if asked.get("solve", {}).get("l2") == COMPARED and "pooled" not in (found or {}).get("kinds", ()):
+        cure = 'compare = { kinds = ["pooled"] }'
+        raise bad(file.where("ask", "solve", "l2"), "be a number where no compare of pooled models chooses", "it", cure)
+
+
 def _check_target(file: Tables, target: dict[str, Any], asked: dict[str, dict[str, Any]]) -> None:
     """Raise unless the target is what is asked about: two values for logistic, numbers otherwise."""
     for what, settings in asked.items():
-        kind = settings.get("family") or settings["loss"]
         values = target["values"]
+        kind = settings.get("family") or settings.get("loss") or ("squared" if values is None else "logistic")
         if (kind == "cox") != (target["event"] is not None):
             cure = 'event = "died", and family = "cox": no other question is one of times'
             raise bad(file.where("target", "event"), f"name the events of cox, and of nothing else: {what}", kind, cure)

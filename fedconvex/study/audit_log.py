@@ -35,6 +35,8 @@ class AuditLog:
     ----------
     ledger : int
         Numbers answered, as the last line that counts them says.
+    sums : int
+        The like of numbers that were hidden in sums over all sites and have a limit of their own.
 
     Raises
     ------
@@ -44,11 +46,11 @@ class AuditLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.last, self.count, self.ledger = _FIRST, 0, 0
+        self.last, self.count, self.ledger, self.sums = _FIRST, 0, 0, 0
         if path.exists():
             for line in read_log(path):
                 self.last, self.count = line["hash"], self.count + 1
-                self.ledger = int(line.get("ledger", self.ledger))
+                self._counted(line)
             self._end()
 
     def _end(self) -> None:
@@ -85,7 +87,10 @@ class AuditLog:
         finally:
             os.close(file)
         self.last, self.count = line["hash"], self.count + 1
-        self.ledger = int(line.get("ledger", self.ledger))
+        self._counted(line)
+
+    def _counted(self, line: dict[str, Any]) -> None:
+        self.ledger, self.sums = int(line.get("ledger", self.ledger)), int(line.get("sums", self.sums))
 
 
 def _hash(line: dict[str, Any]) -> str:

@@ -76,6 +76,7 @@ def check_site(study: Study, site: SiteSettings) -> Check:
         before = answered(site)
         for i, question in enumerate(asked):
             findings += _limits(question, rows, site, sum(q.usual for q in asked[: i + 1]), before)
+            findings += _sums(question, rows, site)
     return Check(rows, findings, asked)
 
 
@@ -116,10 +117,22 @@ def _certificate(study: Study, site: SiteSettings) -> Iterator[Finding]:
         yield Finding("certificate", said or str(error), cure or "ask for a new one")
 
 
-def answered(site: SiteSettings) -> int:
-    """Return how many numbers were answered about a site's rows, as its audit log says."""
+def answered(site: SiteSettings, what: str = "ledger") -> int:
+    """Return how many numbers were answered about a site's rows, or for "sums" over all sites, as its log says."""
     log = site.state / "audit.jsonl"
-    return max((int(line.get("ledger", 0)) for line in read_log(log)), default=0) if log.exists() else 0
+    return max((int(line.get(what, 0)) for line in read_log(log)), default=0) if log.exists() else 0
+
+
+def _sums(question: Question, rows: Prepared, site: SiteSettings) -> Iterator[Finding]:
+    """Yield what the site's limit of numbers in sums over all sites says."""
+    held = rows.n * (question.features + 1)
+    allowed, needed = site.limits["summed"] * held, question.summed
+    if needed > allowed:
+        said = f"about {needed:,} numbers are taken for sums over all sites, and the limit is {allowed:,.0f}"
+        cure = (
+            f"[limits] summed = {math.ceil(needed / held):g}, if those responsible for the rows agree; or fewer folds"
+        )
+        yield Finding(question.name, said, cure)
 
 
 def _limits(question: Question, rows: Prepared, site: SiteSettings, taken: int, before: int) -> Iterator[Finding]:

@@ -175,7 +175,7 @@ def own_row(
         out[i] = _flat(rows, found, beside, l2 if name == "alone" else math.nan, unit)
         if name != "alone":
             verdict = judged_by(beside[0], at.size, plan.min_rows)
-            low, high = beside[0].shown("+")[1:]
+            low, high = beside[0].as_text("+")[1:]
             span = "" if verdict.outcome is Outcome.FEW else f", error less that of alone {low} to {high}"
             lines.append(f"{name}: error {found.error.value:.4g}{span}: {verdict.outcome.value}")
         else:

@@ -16,15 +16,26 @@ import numpy as np
 from fedconvex._check import bad
 from fedconvex._files import own_folder, write_together
 from fedconvex.analysis import AnalysisPlan, analyse_sites
+from fedconvex.comparison.documents import document, text
 from fedconvex.driver import run
 from fedconvex.models import LinearModel
 from fedconvex.remote import Exchange, Roster, messages
 from fedconvex.remote.masks import KEYS
 from fedconvex.remote.messages import REFUSE
 from fedconvex.study.agreement import INDICATOR, Study
+from fedconvex.study.comparing import compare_sites
 from fedconvex.study.held_out import Scores, held_out_count
 from fedconvex.study.participation import DIGEST, HELLO, RESULT, RUN, STEP
-from fedconvex.study.questions import Question, loss_of, of_raw_rows, questions
+from fedconvex.study.questions import (
+    L2S,
+    TUNED,
+    Question,
+    is_tuned,
+    loss_of,
+    of_raw_rows,
+    questions,
+    with_l2,
+)
 from fedconvex.study.sealed_keys import CERTIFICATE, LACKS, PROOFS, ROOM, SIGNATURE, proofs_of
 from fedconvex.sweeps.answers_on_disk import alone_in
 
@@ -58,6 +69,7 @@ class Coordinator:
         own_folder("serve: --out", self.state, secret=True)
         self.digest = np.frombuffer(bytes.fromhex(study.digest), dtype=np.uint8)
         self.run, self.sizes = self._begun()
+        self.l2 = math.nan  # that `compare` has chosen
         self.read: dict[str, int] = {}  # rows of the tables, some of which may be left out
         self.sealed: dict[int, dict[int, tuple[bytes, bytes]]] = {}  # certificates and signatures of keys, by step
         self.places: list[int] = []  # of those that take part, among all sites of the study
@@ -111,7 +123,7 @@ class Coordinator:
 
     def _name(self, step: int) -> str:
         names = {HELLO: "waiting for sites", RESULT: "sending results"}
-        return names.get(step) or list(self.study.ask)[step]
+        return names.get(step) or list(self.study.ask)[step % TUNED]
 
     def gather(self, joining: float) -> None:
         """Wait so many seconds until all sites have joined, and keep their numbers of rows.
@@ -178,7 +190,9 @@ class Coordinator:
         results: dict[str, bytes] = {}
         for step, question in enumerate(questions(self.study)):
             self.say(f"{question.name} begins")
-            found = {"analyse": self._analyse, "solve": self._solve}[question.name](step, question)
+            found = {"analyse": self._analyse, "compare": self._compare, "solve": self._solve}[question.name](
+                step, question
+            )
             results |= found
         head = [self.head, f"study {self.study.name}, digest {self.study.digest}"]
         results["study.txt"] = "\n".join(
@@ -206,8 +220,22 @@ class Coordinator:
             "analysis.json": json.dumps({"took_part": [*self.sizes]} | found.to_dict(), indent=1).encode(),
         }
 
+    def _compare(self, step: int, question: Question) -> dict[str, bytes]:
+        names, sizes = list(self.sizes), list(self.sizes.values())
+        roster = Roster(question.make, names, sizes, question.features, patience=self.patience)
+        found = compare_sites(question.plan, question.method, roster, self.asking(step))
+        if "pooled" in question.plan.kinds:
+            self.l2 = found["pooled"].l2
+        said = text(found)
+        self.say(said)
+        return {"compare.txt": said.encode(), "compare.json": json.dumps(document(found), indent=1).encode()}
+
     def _solve(self, step: int, question: Question) -> dict[str, bytes]:
-        settings, columns = self.study.ask["solve"], question.plan
+        settings, columns, l2 = self.study.ask["solve"], question.plan, self.study.ask["solve"]["l2"]
+        if is_tuned(self.study, question):
+            l2, step = self.l2, step + TUNED * (1 + L2S.index(self.l2))
+            question = with_l2(question, l2)
+            self.say(f"solve: l2 = {l2:g}, which compare chose for pooled models")
         names, share = list(self.sizes), settings["held_out"]
         sizes = [n - held_out_count(n, share) for n in self.sizes.values()]
         roster = Roster(question.make, names, sizes, question.features, patience=self.patience)
@@ -218,7 +246,7 @@ class Coordinator:
             raise Stopped(f"solve ended {found.status.name} without a finite gap: {found.status.value}")
         about = {
             "study": self.study.name, "digest": self.study.digest, "loss": repr(loss_of(settings)),
-            "l2": settings["l2"],
+            "l2": l2,
             "method": repr(question.method), "gap": found.gap, "status": found.status.name, "sites": names,
         }  # fmt: skip
         model = LinearModel.from_standardised(

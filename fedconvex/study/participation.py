@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +22,27 @@ from fedconvex._check import bad
 from fedconvex._files import npz, own_folder, write_private, write_together
 from fedconvex.federation_input import draw_keys
 from fedconvex.models import LinearModel
-from fedconvex.remote import Site, messages, serve
+from fedconvex.remote import Limits, Site, messages, serve
 from fedconvex.remote.masks import CIRCLE, KEYS
 from fedconvex.remote.messages import REFUSE, Refused, unsaid
 from fedconvex.study.agreement import Study
 from fedconvex.study.audit_log import AuditLog
 from fedconvex.study.certificates import SITE, credentials
 from fedconvex.study.checking import check_site
+from fedconvex.study.counted_apart import Apart
 from fedconvex.study.held_out import Scores, losses_at, parted
-from fedconvex.study.questions import Question
+from fedconvex.study.questions import L2S, TUNED, Question, is_tuned, l2_of, with_l2
 from fedconvex.study.sealed_keys import LACKS, PROOFS, ROOM, Seals
 from fedconvex.study.site_settings import SiteSettings
 from fedconvex.sweeps.answers_on_disk import alone_in
 
 STEP, DIGEST, RUN = "study/step", "study/digest", "study/run"
 HELLO, RESULT = -1, -2
-RESULTS = {"analyse": ("analysis.txt", "analysis.json"), "solve": ("model.npz", "model.json")}  # what may come back
+RESULTS = {  # what may come back
+    "analyse": ("analysis.txt", "analysis.json"),
+    "compare": ("compare.txt", "compare.json"),
+    "solve": ("model.npz", "model.json"),
+}
 _KINDS = {
     messages.JOIN: "joins",
     messages.ASK: "a round",
@@ -75,18 +82,13 @@ class Participant:
         self.credentials: Any = None  # whose `peer` is the coordinator's certificate
         self.seals: Seals | None = None  # without certificates, in one process, keys are not signed
         self.proven: dict[int, bytes] = {}  # keys of secure sums, by step
-        self.sites = [
-            Site(
-                q.method,
-                q.make,
-                q.rows(self._trained(q, found.rows.columns)[0], settings.name, settings.guards),
-                checkpoint=settings.state / f"{q.name}-{_mark(study, q, self.rows)}.npz",
-                limits=settings.told,
-            )
-            for q in self.questions
-        ]
         self.columns = found.rows.columns
-        self.numbers = max(self.log.ledger, *(site.ledger.numbers for site in self.sites))  # of all that was asked
+        self.sites = {i: self._site(q) for i, q in enumerate(self.questions)}  # by step
+        counted = [
+            site.ledger.numbers for q, site in zip(self.questions, self.sites.values(), strict=True) if not q.apart
+        ]
+        self.numbers = max(self.log.ledger, *counted, 0)  # of all that was asked
+        self.apart = Apart(self.log.sums)  # and what is counted apart
         self.begun_file = settings.state / "runs.json"
         begun = json.loads(self.begun_file.read_text()) if self.begun_file.exists() else {}
         begun = {"runs": begun} if isinstance(begun, list) else begun  # as versions before sessions wrote it
@@ -96,6 +98,31 @@ class Participant:
         self.sets: list[list[str]] = self.others.pop(study.digest, [])
         self.is_greeted = False
 
+    def _site(self, question: Question, mark: str = "") -> Site:
+        """Return what answers one question."""
+        settings = self.settings
+        rows = question.rows(self._trained(question, self.columns)[0], settings.name, settings.guards)
+        limits = settings.told
+        if question.apart is not None:  # numbers are counted before they are answered
+            rows = replace(rows, tells=settings.limits["scores"])  # type: ignore[call-arg]
+            limits = Limits(share=math.inf, trajectories=question.models)
+        file = settings.state / f"{question.name}-{_mark(self.study, question, self.rows)}{mark}.npz"
+        return Site(question.method, question.make, rows, checkpoint=file, limits=limits)
+
+    def _of_step(self, step: int | None) -> tuple[Site, Question]:
+        """Return who answers a step; that of an l2 which `compare` has chosen is made when it is asked."""
+        if step is None:
+            raise Refused("there is no such step")
+        place = step % TUNED
+        if step < 0 or place >= len(self.questions):
+            raise Refused("there is no such step")
+        question, l2 = self.questions[place], l2_of(step)
+        if (l2 is not None) is not is_tuned(self.study, question):
+            raise Refused("there is no such step")
+        if l2 is not None and step not in self.sites:
+            self.sites[step] = self._site(with_l2(question, l2), f"-{step // TUNED}")
+        return self.sites[step], question
+
     def _trained(self, question: Question, columns: Any) -> tuple[Any, Any]:
         """Return the columns of the rows that a question is about, and of those that are held out, None without any."""
         share = self.study.ask[question.name].get("held_out", 0.0)
@@ -103,7 +130,7 @@ class Participant:
 
     def longest(self) -> int:
         """Return how many bytes a request has at most: one of a step, or a result."""
-        return max(_room(self.questions), *(site.longest() + 4096 + self._proofs() for site in self.sites))
+        return max(_room(self.questions), *(site.longest() + 4096 + self._proofs() for site in self.sites.values()))
 
     def _proofs(self) -> int:
         """Return how many bytes the proofs of all keys take at most."""
@@ -134,15 +161,14 @@ class Participant:
                 return self._greeted(message)
             if step == RESULT:
                 return self._kept(message)
-            if step is None or not 0 <= step < len(self.sites):
-                raise Refused("there is no such step")
-            if self._lacks_proofs(step, message):
+            site, question = self._of_step(step)
+            if self._lacks_proofs(step, question.name, message):
                 found = {LACKS: np.array(1)}
-                self._write("asked for proofs", found, question=self.questions[step].name)
+                self._write("asked for proofs", found, question=question.name)
                 return found
         except Refused as error:
             return self._refused("study", "unknown", str(error))
-        return self._asked(step, {name: a for name, a in message.items() if not name.startswith("study/")})
+        return self._asked(site, question, {name: a for name, a in message.items() if not name.startswith("study/")})
 
     def refuse(self, why: str) -> dict[str, np.ndarray]:
         """Return the refusal of a message that was not read, such as one that is too long."""
@@ -196,14 +222,14 @@ class Participant:
                 self._begin(self.sessions, session, sum(one.startswith(f"{name}:") for one in self.sessions))
             self._together(message.get("ids", np.empty(0, np.int64)))
 
-    def _lacks_proofs(self, step: int, message: Arrays) -> bool:
+    def _lacks_proofs(self, step: Any, name: str, message: Arrays) -> bool:
         """Whether keys of secure sums came that are not proven yet to be those of the study's sites."""
         keys = message.get(KEYS)
         if keys is None or self.seals is None or self.proven.get(step) == keys.tobytes():
             return False
         if PROOFS not in message:
             return True
-        self.seals.check(self.questions[step].name, keys, message[PROOFS])
+        self.seals.check(name, keys, message[PROOFS])
         self.proven[step] = keys.tobytes()
         return False
 
@@ -228,33 +254,48 @@ class Participant:
         kept = {"runs": self.runs, "sessions": self.sessions, "sets": {self.study.digest: self.sets, **self.others}}
         write_private(self.begun_file, json.dumps(kept).encode())
 
-    def _asked(self, step: int, message: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        site, name = self.sites[step], self.questions[step].name
-        kind, number = _read(message)
+    def _asked(self, site: Site, question: Question, message: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        name, (kind, number) = question.name, _read(message)
         try:
             self._may_ask(site, name, message)
+            counted = self._room_for(site, question, message, kind)
         except Refused as error:
             return self._refused(name, kind, str(error))
         before = site.ledger.numbers = self.numbers  # one count for all questions of all studies on these rows
         found = site.answer(message)
-        self.numbers = site.ledger.numbers
         if int(found["header"][1]) == REFUSE:
-            why = messages.words(found["why"])
-            self._write("refused", found, question=name, kind=kind, round=number, why=why, ledger=site.ledger.numbers)
+            self.numbers, why = site.ledger.numbers, messages.words(found["why"])
+            self._write("refused", found, question=name, kind=kind, round=number, why=why, ledger=self.numbers)
             self.say(f"{name}, {kind}: refused: {why}")
             return found
         if "public" in found and self.seals is not None:
             found = found | self.seals.seal(name, found["public"].tobytes())
+        if counted is None:
+            self.numbers = site.ledger.numbers
+        else:
+            self.numbers += self.apart.entered(counted, message, found)
         left = {key: list(a.shape) for key, a in found.items() if key != "header"}
         self._write(
             "answered", found, question=name, kind=kind, round=number,
             asked={key: list(a.shape) for key, a in message.items()}, left=left,
             numbers=sum(int(np.prod(shape)) for key, shape in left.items() if not key.startswith("study/")),
-            new=site.ledger.numbers - before, ledger=site.ledger.numbers, held=site.ledger.unknown,
+            new=self.numbers - before, ledger=self.numbers, held=site.ledger.unknown,
+            **({} if counted is None else {"sums": self.apart.sums}),
         )  # fmt: skip
         if kind == "a round":
             self.say(f"{name}: round {number} answered")
+        if own := getattr(site.problem, "told", None):
+            file = self.settings.results / "compare_here.txt"
+            write_together({file: f"{self.settings.name}, {own}".encode()})
         return found
+
+    def _room_for(self, site: Site, question: Question, message: Arrays, kind: str) -> Any:
+        """Return what an answer counts, if that is counted here; raise `Refused` where the limits leave no room."""
+        if question.apart is None or kind != _KINDS[messages.MEASURE]:
+            return None
+        K = len(self.study.sites) if site.problem is None else site.problem.federation.K
+        count, limits = partial(question.apart, K), self.settings.limits
+        return self.apart.admitted(count, message, self.numbers, site.ledger.unknown, limits)
 
     def _kept(self, message: Arrays) -> dict[str, np.ndarray]:
         """Write a result, text or numbers, whose name is one of few."""
@@ -285,6 +326,7 @@ class Participant:
     def _scored(self) -> Scores | None:
         """Return what the model is worth on the rows that were held out; it is told once a run, if at all."""
         question = next(q for q in self.questions if q.name == "solve")
+        asked = question
         train, test = self._trained(question, self.columns)
         if test is None or not (self.settings.results / "model.npz").exists():
             return None
@@ -296,7 +338,9 @@ class Participant:
             models = [
                 replace(model, coef=np.array(one["coef"]), intercept=np.array(one["intercept"])) for one in before
             ]
-            found, *earlier = (losses_at(question, m, own.name, own.guards, train, test) for m in (model, *models))
+            if is_tuned(self.study, question):
+                asked = with_l2(question, L2S[L2S.index(model.about["l2"])])
+            found, *earlier = (losses_at(asked, m, own.name, own.guards, train, test) for m in (model, *models))
         except (ValueError, TypeError, KeyError, OSError) as error:
             raise Refused(f"it is no model of this study ({type(error).__name__})") from None
         if found is None:

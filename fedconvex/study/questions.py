@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -14,16 +15,32 @@ from fedconvex._check import bad
 from fedconvex.analysis import Guards, plan_analysis
 from fedconvex.analysis.formulas import INTERCEPT
 from fedconvex.analysis.response_families import GAUSSIAN, LOGISTIC
+from fedconvex.comparison.cross_validation import L2S
 from fedconvex.federation import Federation
 from fedconvex.problems import Problem
 from fedconvex.registry import class_named
-from fedconvex.study.agreement import CATEGORY, INDICATOR, LOSSES, MISSING_LEVEL, NUMBER, OTHER, OTHER_LEVEL, Study
+from fedconvex.remote.messages import Refused
+from fedconvex.study.agreement import (
+    CATEGORY,
+    COMPARED,
+    INDICATOR,
+    LOSSES,
+    MISSING_LEVEL,
+    NUMBER,
+    OTHER,
+    OTHER_LEVEL,
+    Study,
+)
+from fedconvex.study.comparing_answers import told_apart, what_leaves
+from fedconvex.study.comparing_plan import ComparedRows, ComparePlan
+from fedconvex.study.comparing_site import ComparedSite
 from fedconvex.study.model_formula import used_in
 from fedconvex.study.preparing import SITE_COLUMN
 from fedconvex.sums import PlainSums
 from fedconvex.tables.columns import Columns
 from fedconvex.tables.reading import read_table
 
+TUNED = 64  # steps with the j-th l2 of `compare` are numbered from j times so many
 _NEWTON = 500  # parameters up to which Newton's method is chosen
 _ROUNDS = 12  # of Newton's method, or of an analysis, that are usual
 
@@ -35,6 +52,7 @@ class Leaving(NamedTuple):
     what: str
     numbers: int
     times: str
+    apart: bool = False  # a sum over all sites, counted against a limit of its own
 
 
 class Question(NamedTuple):
@@ -43,7 +61,7 @@ class Question(NamedTuple):
     Attributes
     ----------
     name : str
-        "analyse" or "solve".
+        "analyse", "compare" or "solve".
     method : method
     make : callable
         From a `Federation` to the problem.
@@ -54,8 +72,13 @@ class Question(NamedTuple):
     parameters : int
         Coefficients; the rows may allow fewer.
     leaving : list of Leaving
-    plan : AnalysisPlan or Columns
+    plan : AnalysisPlan, ComparePlan or Columns
         How rows are read.
+    models : int
+        In one request at most.
+    apart : callable, optional
+        (number of sites, arrays of a request) -> how many numbers of its answer tell of the site by itself, and of
+        sums.
     """
 
     name: str
@@ -66,11 +89,22 @@ class Question(NamedTuple):
     parameters: int
     leaving: list[Leaving]
     plan: Any
+    models: int = 64
+    apart: Callable[[int, Any], tuple[int, int]] | None = None
 
     @property
     def usual(self) -> int:
         """Numbers that a run usually takes of a site."""
-        return sum(one.numbers * (_ROUNDS if one.times == "every round" else 1) for one in self.leaving)
+        return self._taken(False)
+
+    @property
+    def summed(self) -> int:
+        """Numbers that a run usually takes for sums over all sites that have a limit of their own."""
+        return self._taken(True)
+
+    def _taken(self, apart: bool) -> int:
+        each = [one for one in self.leaving if one.apart is apart]
+        return sum(one.numbers * (_ROUNDS if one.times == "every round" else 1) for one in each)
 
 
 def questions(study: Study) -> list[Question]:
@@ -81,7 +115,7 @@ def questions(study: Study) -> list[Question]:
     ValueError
         If a method cannot do what is asked.
     """
-    made = {"analyse": _analyse, "solve": _solve}
+    made = {"analyse": _analyse, "compare": _compare, "solve": _solve}
     return [made[name](study, settings) for name, settings in study.ask.items()]
 
 
@@ -170,7 +204,8 @@ def _leaving(settings: dict[str, Any], p: int) -> list[Leaving]:
     return leaving
 
 
-def _solve(study: Study, settings: dict[str, Any]) -> Question:
+def _coded(study: Study) -> Columns:
+    """Return the record of what columns become: all categories, and numbers in agreed units."""
     task = "numbers" if study.target["values"] is None else "classes"
     how = {"guard": False, "task": task, **_reading(study)}
     frame, columns = read_table(book(study), study.target["column"], SITE_COLUMN, **how)
@@ -178,9 +213,45 @@ def _solve(study: Study, settings: dict[str, Any]) -> Question:
     numbers = {c.name: c for c in study.columns if c.kind == NUMBER}
     center = np.array([numbers[f].center if f in numbers else 0.0 for f in columns.feature_names])
     scale = np.array([numbers[f].scale if f in numbers else 1.0 for f in columns.feature_names])
-    columns = replace(columns, center=center, scale=scale)
+    return replace(columns, center=center, scale=scale)
+
+
+def _units(columns: Columns) -> tuple[Any, Any]:
+    """Return the agreed centres and scales of features."""
+    return columns.center, columns.scale
+
+
+def _compare(study: Study, settings: dict[str, Any]) -> Question:
+    columns, values = _coded(study), study.target["values"]
+    family = GAUSSIAN if values is None else LOGISTIC
+    loss = losses.Squared() if values is None else losses.Logistic()
+    plan = ComparePlan(
+        settings["kinds"], loss, values, columns.feature_names, _units(columns), settings["test_size"],
+        settings["folds"], settings["min_rows"], settings["level"], settings["seed"], settings["splits"],
+        study.secure_sums,
+    )  # fmt: skip
+    if (d := plan.p) > _NEWTON:
+        raise bad("ask.compare", f"have at most {_NEWTON} parameters", d, "leave columns out")
+    method = methods.FederatedNewton(sums=_sums(study))
+    make, rows = partial(ComparedSite, plan=plan), partial(_compared_rows, columns=columns, family=family, plan=plan)
+    leaving = [Leaving(*one) for one in what_leaves(plan)]
+    size, apart = max(plan.models, plan.sets), partial(told_apart, plan)
+    return Question("compare", method, make, rows, d - 1, d, leaving, plan, size, apart)
+
+
+def _compared_rows(made: Any, site: str, guards: Guards, columns: Columns, family: Any, plan: ComparePlan) -> Any:
+    """Return a site's rows as `compare` takes them, in the units of the table, if its guards allow sums over them."""
+    full = _rows(made, site, guards, columns, family)
+    if full.n < plan.fewest():
+        raise bad(f"site {site}: rows", f"be at least {plan.fewest()}, some in every fold", full.n)
+    raw = full.X[:, :-1] * columns.scale + columns.center
+    return ComparedRows(raw, full.y, full.ptr, full.labels)
+
+
+def _solve(study: Study, settings: dict[str, Any]) -> Question:
+    columns = _coded(study)
     d = len(columns.feature_names) + 1
-    make = partial(_problem, loss=loss_of(settings), l2=settings["l2"])
+    make = partial(_problem, loss=loss_of(settings), l2=math.nan if settings["l2"] == COMPARED else settings["l2"])
     method = _method(study, settings, d)
     sent = {"newton": (d + 1) * (d + 2) // 2, "scaffold": 2 * d}.get(_name(settings), d)
     leaving = [
@@ -195,6 +266,30 @@ def _solve(study: Study, settings: dict[str, Any]) -> Question:
 def loss_of(settings: dict[str, Any]) -> Any:
     """Return the loss of `solve`."""
     return getattr(losses, LOSSES[settings["loss"]])()
+
+
+def is_tuned(study: Study, question: Question) -> bool:
+    """Whether `compare` chooses the l2 of a question."""
+    return study.ask[question.name].get("l2") == COMPARED
+
+
+def l2_of(step: int) -> float | None:
+    """Return the l2 with which a step is asked, None if the study names it.
+
+    Raises
+    ------
+    Refused
+        If there is no such l2.
+    """
+    place = step // TUNED
+    if place > len(L2S):
+        raise Refused("there is no such step")
+    return L2S[place - 1] if place else None
+
+
+def with_l2(question: Question, l2: float) -> Question:
+    """Return `solve` with the l2 that `compare` has chosen."""
+    return question._replace(make=partial(_problem, loss=question.make.keywords["loss"], l2=l2))  # type: ignore[attr-defined]
 
 
 def _problem(federation: Federation, loss: Any, l2: float) -> Problem:

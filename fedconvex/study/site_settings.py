@@ -34,6 +34,7 @@ LIMITS: Section = {
     "level": Key(count(), 3),
     "parameters": Key(number(0.0, strict=True), 0.1),
     "share": Key(number(0.0, strict=True), 1.0),
+    "summed": Key(number(0.0, strict=True), 200.0),
     "runs": Key(count(1), 20),
     "sets": Key(count(1), 1),
     "ask": Key(texts, tuple(QUESTIONS)),
@@ -62,9 +63,9 @@ class SiteSettings:
         sep, decimal, encoding of the table.
     limits : mapping
         Least rows, events and rows of a category; coefficients as a share of the rows; numbers answered as a share of
-        those that the rows hold; runs on the same rows; sets of sites that are summed over in
-        a study; what may be asked; whether sums must be secure; whether scores
-        on held-out rows are told.
+        those that the rows hold, and likewise in sums of `compare` over all sites; runs on the same rows; sets of sites
+        that are summed over in a study; what may be asked; whether sums must be secure; whether scores on held-out rows
+        are told.
     accept : mapping
         Columns that may be constant here, or tell the target.
     """
