@@ -1,0 +1,313 @@
+"""`compare` in a study: what the pooled command finds, limits that are kept before an answer, and scores that stay."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from fedconvex import Federation
+from fedconvex.comparison.compared_rows import rows_of
+from fedconvex.comparison.comparing import checked_settings, compare_rows
+from fedconvex.comparison.cross_validation import Folds, tune, tuned_by_sums
+from fedconvex.comparison.kinds import KINDS, Training
+from fedconvex.comparison.skewed_intervals import Losses, Products, ProductSums, loss_interval
+from fedconvex.comparison.splits import fold_of
+from fedconvex.losses import Logistic, Squared
+from fedconvex.models import LinearModel
+from fedconvex.remote import in_process
+from fedconvex.remote.invitations import SiteWarning
+from fedconvex.study import read_site, read_study
+from fedconvex.study.agreement import KINDS as ASKED
+from fedconvex.study.audit_log import read_log
+from fedconvex.study.checking import check_site
+from fedconvex.study.coordination import Coordinator
+from fedconvex.study.participation import Participant
+
+STUDY = """\
+[study]
+name = "wards"
+[coordinator]
+address = "localhost:5555"
+[sites]
+require = ["south", "north", "west", "east"]
+[ask]
+{ask}
+secure_sums = {sums}
+[target]
+column = "ill"
+{values}
+[columns.age]
+kind = "number"
+center = 60
+scale = 10
+[columns.dose]
+kind = "number"
+[columns.ward]
+kind = "category"
+values = ["a", "b", "c"]
+"""
+SIZES = {"south": 60, "north": 44, "west": 90, "east": 40}
+
+
+def tables(classes):
+    """Four sites of different sizes, whose slopes differ a little."""
+    for k, (name, n) in enumerate(SIZES.items()):
+        rng = np.random.default_rng([3, k])
+        age, dose, ward = rng.integers(30, 90, n), rng.normal(size=n).round(3), rng.integers(0, 3, n)
+        score = (age - 60) / 15 + (0.5 + 0.3 * k) * dose + 0.4 * (ward == 2)
+        y = score + rng.logistic(size=n)
+        ill = np.where(y > 0, "yes", "no") if classes else np.round(50.0 + 20.0 * y, 3)
+        yield name, {"age": age, "dose": dose, "ward": np.array(list("abc"))[ward], "ill": ill}
+
+
+def written(folder, ask, sums="true", classes=True, limits="parameters = 0.2\n", own=None):
+    """A study and its sites' files; ``own``: further limits of single sites."""
+    values = 'values = ["no", "yes"]' if classes else ""
+    (folder / "study.toml").write_text(STUDY.format(ask=ask, sums=sums, values=values))
+    for name, cells in tables(classes):
+        lines = [",".join(cells), *(",".join(map(str, row)) for row in zip(*cells.values(), strict=True))]
+        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
+        mine = limits + (own or {}).get(name, "") + ("secure_sums = false\n" if sums == "false" else "")
+        head = f'[site]\nname = "{name}"\ntable = "{name}.csv"\nstate = "s_{name}"\nresults = "r_{name}"\n'
+        (folder / f"{name}.toml").write_text(f"{head}[limits]\n{mine}")
+    return read_study(folder / "study.toml")
+
+
+def conducted(folder, study, transport=in_process):
+    sites = [Participant(study, read_site(folder / f"{name}.toml"), lambda line: None) for name in study.sites]
+    coordinator = Coordinator(study, folder / "out", transport(sites), lambda line: None)
+    coordinator.patience = 2
+    return coordinator.conduct()
+
+
+def pooled(classes, **asked):
+    """What the pooled command finds on the same features."""
+    parts, names = [], []
+    for name, cells in tables(classes):
+        onehot = np.column_stack([cells["ward"] == v for v in "abc"]).astype(float)
+        y = np.where(cells["ill"] == "yes", 1.0, -1.0) if classes else cells["ill"]
+        parts.append((np.column_stack([cells["age"], cells["dose"], onehot]), y))
+        names.append(name)
+    fed = Federation.from_clients(parts, labels=names)
+    rows = rows_of(fed, Logistic() if classes else Squared())
+    given = {"test_size": 0.25, "folds": 5, "local_steps": 5, "rounds": 1, "gap": 1e-3, "min_rows": 10, "level": 0.95,
+             "seed": 0, "splits": 1, **asked}  # fmt: skip
+    methods = [kind for kind in ASKED if kind != "alone"]
+    return compare_rows(rows, checked_settings(rows, methods, *given.values()), False)
+
+
+def alike(found, wanted, within):
+    """Whether a file holds the decision, tables and intervals of a comparison, but for costs of methods."""
+    said = [s for s in wanted.sentences if " rounds " not in s and "rounds and" not in s]
+    assert found["decision"] == said
+    assert found["base_rates"] == wanted.base_rates
+    for mine in found["methods"]:
+        theirs = wanted[mine["method"]]
+        assert mine["worst_client"] == (None if theirs.worst is None else wanted.rows.names[theirs.worst])
+        if mine["method"] != "base rate":
+            assert mine["l2"] == pytest.approx(theirs.l2, rel=1e-6)
+        for name in ("error", "accuracy", "bias", "rmse"):
+            close(list(mine[name].values()), getattr(theirs.whole, name), within)
+    for mine, theirs in zip(found["clients"], wanted.clients, strict=True):
+        assert mine.keys() == theirs.keys()
+        for name, value in theirs.items():
+            if isinstance(value, str):
+                assert mine[name] == value, (name, mine["client"], mine["method"])
+            else:
+                close([mine[name]], [value], within)
+
+
+def close(mine, theirs, within):
+    mine = [np.nan if v is None else v for v in mine]
+    theirs = [v if np.isfinite(v) else np.nan for v in theirs]
+    np.testing.assert_allclose(mine, theirs, rtol=within, atol=within)
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+@pytest.mark.parametrize(
+    ("sums", "classes", "splits"), [("true", True, 1), ("true", False, 4), ("false", True, 4), ("false", False, 1)]
+)
+def test_it_is_the_pooled_comparison(tmp_path, sums, classes, splits):
+    """The same decision, words and l2; numbers to what secure sums and the pooled searches leave."""
+    limits = "parameters = 0.2\nsummed = 1e4\n" + ("share = 1e4\n" if sums == "false" else "share = 2.0\n")
+    study = written(tmp_path, f"compare = {{ splits = {splits}, folds = {5 - splits // 2} }}", sums, classes, limits)
+    results = conducted(tmp_path, study)
+    found = json.loads(results["compare.json"])
+    alike(found, pooled(classes, splits=splits, folds=5 - splits // 2), 2e-6)
+    assert results["compare.txt"].decode().startswith("the study: 234 rows of 4 clients")
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_a_restart_ends_with_the_same_bits(tmp_path):
+    """The coordinator stops in the middle, and both ends begin anew from what they have on disk."""
+    study = written(tmp_path, "compare = { folds = 2 }", limits="parameters = 0.2\nshare = 2.0\n")
+    whole = conducted(tmp_path, study)
+
+    def stopping(sites):
+        ask, asked = in_process(sites), []
+
+        def stopped(t, requests):
+            asked.append(t)
+            if len(asked) == 9:
+                raise KeyboardInterrupt
+            return ask(t, requests)
+
+        return stopped
+
+    again = tmp_path / "again"
+    again.mkdir()
+    study = written(again, "compare = { folds = 2 }", limits="parameters = 0.2\nshare = 2.0\n")
+    with pytest.raises(KeyboardInterrupt):
+        conducted(again, study, stopping)
+    found = conducted(again, study)
+    one, other = (json.loads(r["compare.json"]) for r in (whole, found))
+    assert one | {"seconds": 0.0} == other | {"seconds": 0.0}
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_what_exceeds_the_rows_is_refused_before_it_is_answered(tmp_path):
+    """In the open by the check already; under masks where the site limits sums, whatever the check has estimated."""
+    study = written(tmp_path, "compare = { folds = 2 }", "false")
+    with pytest.raises(ValueError, match=r"numbers are taken up to its end, and the rows' limit is 360"):
+        conducted(tmp_path, study)
+    study = written(tmp_path, "compare = { folds = 2 }", limits="parameters = 0.2\nshare = 2.0\n")
+    sites = [Participant(study, read_site(tmp_path / f"{name}.toml"), lambda line: None) for name in study.sites]
+    sites[1].settings.limits["summed"] = 3.0
+    coordinator = Coordinator(study, tmp_path / "out", in_process(sites), lambda line: None)
+    coordinator.patience = 1
+    with pytest.warns(SiteWarning), pytest.raises(ConnectionError, match=r"allows no more \(\[limits\] summed = 3\)"):
+        coordinator.conduct()
+    assert sites[1].apart.sums <= 3 * 44 * 6
+
+
+def test_l2_is_chosen_from_sums_as_from_rows():
+    """`tuned_by_sums` beside `tune`, for a mean and for the largest mean of a client."""
+    rng = np.random.default_rng(0)
+    parts = [(rng.normal(size=(n, 2)), rng.choice([-1.0, 1.0], n)) for n in (24, 9, 15)]
+    rows = rows_of(Federation.from_clients(parts), Logistic())
+    train = np.arange(rows.y.size)
+    fold, l2s = fold_of(rows, train, 3, 0), (1.0, 0.01)
+    folds = Folds.of(Training(rows, rows.features(train), train), fold)
+    for kind, least in (("pooled", None), ("afl", 4)):
+        seen = []
+        data = Training(rows, rows.features(train), train)
+        made = Watched(KINDS[kind], seen)
+        wanted = tune(made, data, folds, 4, lambda share: None, l2s)
+        losses = seen[0]
+        each = np.array(
+            [[[row[(rows.client == k) & (fold == f)].sum() for f in range(3)] for row in losses] for k in range(3)]
+        )
+        counts = np.array([[np.sum((rows.client == k) & (fold == f)) for f in range(3)] for k in range(3)])
+        found = tuned_by_sums(each, counts, l2s, least)
+        assert found.l2 == wanted.l2 and found.at_end == wanted.at_end
+        np.testing.assert_allclose(found.losses, wanted.losses, rtol=1e-12)
+        np.testing.assert_allclose(found.score, wanted.score, rtol=1e-12)
+        assert found.loss == pytest.approx(wanted.loss, rel=1e-12)
+
+
+class Watched:
+    """A kind of models that keeps the losses by which its l2 is chosen."""
+
+    def __init__(self, kind, seen):
+        self.kind, self.seen = kind, seen
+
+    def __getattr__(self, name):
+        return getattr(self.kind, name)
+
+    def preferred(self, rows, losses, held, least):
+        if held.size == rows.y.size:
+            self.seen.append(losses)
+        return self.kind.preferred(rows, losses, held, least)
+
+
+def test_intervals_from_sums_are_those_of_rows():
+    rng = np.random.default_rng(1)
+    v, doubt, at = rng.exponential(size=30), rng.random(30), np.arange(30)
+    wanted = Losses(v, doubt).mean(at, 0.9)
+    found = loss_interval(30, v.mean(), v.var(ddof=1), doubt.mean(), 0.9)
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    a, b, group = rng.normal(size=30) ** 3, rng.normal(size=30), np.repeat([0, 1, 2], 10)
+    for one, other, own, factor in ((a, b, False, 2.0), (a, a, True, 1.0)):
+        errors = Products.of(one, other, group)
+        wanted = errors.mean(at, 0.95) if own else errors.mean(at, 0.95, factor)
+        p = one * other
+        sums = ProductSums(30, p.sum(), p @ p, one @ one, other @ other)
+        np.testing.assert_allclose(sums.mean(0.95, errors.spread, own, factor), wanted, rtol=1e-9)
+    assert ProductSums(30, 0.0, 0.0, 0.0, 1.0).mean(0.95, 1.0, False) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        ('compare = { kinds = ["pooled", "mocha"] }', "'mocha': leave it out: it is not there over sites yet"),
+        ('compare = { kinds = ["poled"] }', "kinds must be one of"),
+        ("compare = { splits = 3 }", r"splits must fit to test_size"),
+        ('solve = { loss = "logistic", l2 = "compare" }', "no compare of pooled models chooses"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_asked_is_refused(tmp_path, ask, said):
+    with pytest.raises(ValueError, match=said):
+        written(tmp_path, ask)
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """A comparison with secure sums, and a model with the l2 that it chooses: its folder, study and results."""
+    folder = tmp_path_factory.mktemp("compare")
+    ask = 'compare = { folds = 3 }\nsolve = { loss = "logistic", l2 = "compare", tol = 1e-8, held_out = 0.25 }'
+    study = written(folder, ask, limits="parameters = 0.2\nshare = 3.0\n", own={"west": "scores = false\n"})
+    return folder, study, conducted(folder, study)
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_a_site_may_keep_its_scores(ended):
+    """Its own row is unknown, whether it gains too, all others are those of the pooled command; it reads its own."""
+    folder, _, results = ended
+    found, wanted = json.loads(results["compare.json"]), pooled(True, folds=3)
+    for mine, theirs in zip(found["clients"], wanted.clients, strict=True):
+        if mine["client"] == "west":
+            assert mine["log_loss"] is None and mine["difference"] is None and mine["verdict"] == "keeps its scores"
+        else:
+            close([mine["log_loss"], mine["difference_low"]], [theirs["log_loss"], theirs["difference_low"]], 1e-6)
+    for mine in found["methods"]:
+        close([mine["error"]["value"]], [wanted[mine["method"]].whole.error.value], 1e-6)
+    assert "keeps its scores to itself (west)" in " ".join(found["decision"])
+    kept = (folder / "r_west" / "compare_here.txt").read_text()
+    theirs = next(c for c in wanted.clients if (c["client"], c["method"]) == ("west", "pooled"))
+    assert kept.startswith("west, on ") and theirs["verdict"] in kept and f"{theirs['log_loss']:.4g}" in kept
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_solve_takes_the_l2_that_was_chosen(ended):
+    folder, _, results = ended
+    found = json.loads(results["compare.json"])
+    chosen = next(m["l2"] for m in found["methods"] if m["method"] == "pooled")
+    assert LinearModel.load(folder / "out" / "model").about["l2"] == chosen == pooled(True, folds=3)["pooled"].l2
+    assert "north: mean loss on" in (folder / "out" / "held_out.txt").read_text()
+    assert (folder / "r_north" / "compare.txt").read_bytes() == results["compare.txt"]
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_the_log_accounts_for_sums_and_scores(ended):
+    """Numbers in sums are counted apart; the site's own ones count as others do."""
+    folder, study, _ = ended
+    for name in ("north", "west"):
+        lines = [line for line in read_log(folder / f"s_{name}" / "audit.jsonl") if line.get("question") == "compare"]
+        told = [line for line in lines if line["what"] == "answered" and line["kind"] == "measured"]
+        sums = np.diff([0, *(line["sums"] for line in told)])
+        row = told[-1]
+        assert row["left"]["masked"][0] == 4 * row["new"] and not sums[-1]  # in its place among four sites
+        keys = 2  # beside the masked numbers: of how many keys they are, and a mark of these
+        for line, more in zip(told[:-1], sums, strict=False):
+            assert line["new"] == 0 and line["numbers"] == more + keys
+    found = check_site(study, read_site(folder / "north.toml"))
+    question = next(q for q in found.questions if q.name == "compare")
+    assert question.summed >= sum(sums) and question.usual == row["new"]
