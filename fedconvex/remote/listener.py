@@ -60,6 +60,10 @@ class Door:
         try:
             if os.name == "posix" and isinstance(where, tuple):
                 self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6 and where[0] == "::" and socket.has_dualstack_ipv6():
+                self.listener.setsockopt(
+                    socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0
+                )  # by IPv4 too, whatever the system's default
             self.listener.bind(where)
             self.listener.listen(min(max(K + _SPARE, 128), 4096))  # all sites may come at once
         except OSError as error:
@@ -88,7 +92,7 @@ class Door:
                 end.close()
                 continue
             with self.changed:
-                self.waiting[end] = str(peer[0]) if isinstance(peer, tuple) else "this machine"
+                self.waiting[end] = str(peer[0]).removeprefix("::ffff:") if isinstance(peer, tuple) else "this machine"
                 self.working += 1
             Thread(target=self._admit, args=(end,), daemon=True).start()
         self.listener.close()

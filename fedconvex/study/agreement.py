@@ -54,9 +54,10 @@ def _sites(who: str, x: Any) -> tuple[str, ...]:
 
 def _address(who: str, x: Any) -> tuple[str, int]:
     host, colon, port = text(who, x).rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise bad(who, "be a host and a port", repr(x), '"fl.example.org:5555"')
-    return host.strip("[]"), int(port)
+    inside = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or not inside or (":" in host) != (inside != host) or not port.isdigit() or not 0 < int(port) < 65536:
+        raise bad(who, "be a host and a port", repr(x), '"fl.example.org:5555", or "[2001:db8::1]:5555"')
+    return inside, int(port)
 
 
 def listening(address: str) -> tuple[str, int]:

@@ -107,8 +107,8 @@ def make_authority(study: Any, folder: str | os.PathLike[str], days: int = 365) 
     top = [(x509.BasicConstraints(True, 0), True), (able, True), _subject_key(root.public_key())]
     authority = _signed(subject, root.public_key(), subject, root, top, days)
     names = [_host(study.address[0]), x509.UniformResourceIdentifier(SERVER)]
-    if study.address[0] in ("localhost", "127.0.0.1"):
-        names.insert(0, _host({"localhost": "127.0.0.1", "127.0.0.1": "localhost"}[study.address[0]]))
+    if study.address[0] in (here := ("localhost", "127.0.0.1", "::1")):
+        names += [_host(name) for name in here if name != study.address[0]]
     server = _signed(_named("server"), own.public_key(), subject, root, _leaf(names, own, root, True), days)
     write_private(files[0], root_pem)
     write_private(files[2], own_pem)

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import secrets
+import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -329,7 +330,8 @@ def coordinate(
     ValueError, OSError
         If the folder holds another study's run, another process works in it, or the address is taken.
     """
-    where = ("0.0.0.0", study.address[1]) if listen is None else listen
+    everywhere = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # by IPv4 too
+    where = (everywhere, study.address[1]) if listen is None else listen
     with (
         alone_in("serve", own_folder("serve: --out", out)),
         Exchange(

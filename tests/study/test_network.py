@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 from contextlib import redirect_stdout
 from pathlib import Path
 from threading import Event, Thread
@@ -15,6 +16,7 @@ from fedconvex.cli import main
 from fedconvex.remote import Exchange, Plain, serve
 from fedconvex.remote.sockets import _entered
 from fedconvex.study import read_site, read_study
+from fedconvex.study.agreement import listening
 from fedconvex.study.certificates import approve, credentials, fingerprint_of, make_authority, make_request
 from fedconvex.study.trial import try_study
 
@@ -135,6 +137,24 @@ def test_requests_are_approved_for_one_site_only_and_keys_are_private(certificat
     ):
         with pytest.raises(ValueError, match="write new files"):
             again()
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="a machine without IPv6")
+def test_a_site_comes_by_either_version_of_the_protocol(tmp_path):
+    study = study_in(tmp_path, STUDY.replace("localhost:5555", "[::1]:5555"))
+    assert study.address == ("::1", 5555) and listening("[::]:7") == ("::", 7)
+    certified(tmp_path, study, "north", "south")
+    with Exchange(("::", 0), known(tmp_path, study, "server"), sites=2, deadline=5.0) as exchange:
+        try:
+            lines = [
+                _entered((host, exchange.address[1]), known(tmp_path, study, name), number)[0]
+                for number, (name, host) in enumerate((("north", "::1"), ("south", "127.0.0.1")))
+            ]
+        except OSError as error:
+            pytest.skip(f"no such address here: {error}")
+        for line in lines:
+            line.close()
+    assert not exchange.strangers
 
 
 def test_a_second_process_of_a_site_waits_until_the_first_is_gone():

@@ -330,6 +330,7 @@ def test_a_check_finds_what_is_wrong(tmp_path, site, change, check, found):
         ("require =", "names =", r"line 5: sites.at_least must go with names"),
         ("require =", "at_least = 5\nnames =", r"sites.at_least must be at most the 4 sites; got 5"),
         ("require =", "# require =", r"sites must have the key require, or names; got none"),
+        ('"localhost:5555"', '"::1:5555"', r'coordinator.address must be a host and a port.*or "\[2001:db8::1\]:5555"'),
         ("[target]", "[targets]", r"line 11: targets must be one of .*did you mean target"),
         ('name = "heart"', "name = heart", r"study.toml must be TOML; got Invalid value \(at line 2"),
         ('"hungarian", ', '"a b", ', r"line 6: sites.require must be a letter, then letters"),
