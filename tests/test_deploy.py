@@ -52,11 +52,47 @@ def test_the_pages_files_and_commands_do_what_it_says(tmp_path):
         cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    shown = next(text for text in blocks("") if text.startswith("CONVERGED"))
+    shown = re.search(r"^```\n(CONVERGED.*?)^```$", PAGE.read_text(encoding="utf-8"), flags=re.M | re.S)[1]
     number = re.compile(r"\d\.\d+e-\d+")  # of the gap: its digits may differ
     assert number.sub("", shown) in number.sub("", done.stdout)
     assert float(number.search(done.stdout)[0]) <= 1e-6
     assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 121
+
+
+def test_the_pages_study_goes_from_tables_to_predictions(tmp_path):
+    """Its commands as printed, at three hospitals of one machine, each with a file of its own settings."""
+    exec(compile(files()["invent.py"].replace('open(f"', f'open(f"{tmp_path}/'), "invent.py", "exec"), {})
+    lines = [line for text in blocks("sh") for line in text.splitlines() if line.startswith("fedconvex ")]
+    draft, init, request, approve, check, serve, join, audit, predict = (re.sub(r"\s+#.*", "", v) for v in lines[:9])
+    env = os.environ | {"PYTHONPATH": str(ROOT), "NUMBA_DISABLE_JIT": "1"}
+
+    def started(line, name="north", *more):
+        words = [w.replace("north", name).replace("site.toml", f"{name}.toml") for w in line.split()[1:]]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen([sys.executable, "-m", "fedconvex", *words, *more], cwd=tmp_path, env=env, **pipes)
+
+    def done(process):
+        out, err = process.communicate(timeout=300)
+        assert process.returncode == 0, out + err
+        return out
+
+    study, names = tmp_path / "study.toml", ("north", "east", "south")
+    done(started(draft))
+    text = study.read_text().replace('"..."', '"east", "south"').replace("5555", free_port())
+    study.write_text(text)
+    shown = re.search(r"SHA256:[0-9A-F:]+", done(started(init)))[0]
+    study.write_text(text.replace('# authority = "SHA256:..."', f'authority = "{shown}"'))
+    for name in names:
+        done(started(request, name))
+        done(started(approve, name))
+        own = f'[site]\nname = "{name}"\ntable = "{name}.csv"\nstate = "s_{name}"\nresults = "r_{name}"\n'
+        (tmp_path / f"{name}.toml").write_text(own + "[limits]\nshare = 1.1\n")
+        assert "rows take part" in done(started(check, name))
+    server, sites = started(serve), [started(join, name, "--yes") for name in names]
+    assert "took part: north, east, south" in done(server)
+    assert all("ended" in done(site) for site in sites)
+    assert "numbers answered" in done(started(audit))
+    assert "Wrote 120 predictions" in done(started(predict))
 
 
 def test_the_certificate_holds_and_the_model_is_that_of_all_rows(tmp_path, monkeypatch):
