@@ -156,6 +156,7 @@ def test_communication_is_counted_from_the_messages():
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
+@pytest.mark.slow_unless(loss=LOSSES[0])
 def test_a_single_point_is_weighted_fedsgd(loss):
     base = make(4, loss, by_client=True)
     mix = np.array([0.5, 0.2, 0.3])

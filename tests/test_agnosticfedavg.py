@@ -155,6 +155,7 @@ SAME = [
 
 @pytest.mark.parametrize("how", SAME, ids=str)
 @pytest.mark.parametrize("loss", [Squared(), Logistic(), Softmax(3)], ids=str)
+@pytest.mark.slow_unless(loss=Logistic())
 def test_one_domain_is_fedavg_bit_for_bit(how, loss):
     if "client" in how and not isinstance(loss, Logistic):
         pytest.skip("one loss is enough, every optimiser is compiled anew")

@@ -135,6 +135,7 @@ RUNS = [
 
 
 @pytest.mark.parametrize("method", RUNS, ids=repr)
+@pytest.mark.slow_unless(method=RUNS[::2])
 def test_runs_are_stable_and_say_what_they_took(logistic, method):
     result = run(method, logistic, rounds=15, tol=0.0, trajectories=2, progress=False)
     assert np.all(result.trace.gap[-1] < 0.9 * result.trace.gap[0]) and (result.diverged < 0).all()

@@ -29,6 +29,7 @@ TINY = Case("tiny", "linear", {"n_clients": 3, "n_features": 2, "zeta_star": 1.0
 DIGESTS = {c.name for cases in SUITES.values() for c in cases if c.sha256 is None}
 
 
+@pytest.mark.slow
 def test_costs_are_those_of_gradient_descent_by_hand():
     """Rounds of FedSGD to each target: the same steps in NumPy, gaps from the normal equations."""
     board = bench([bench_solvers.descent], suite=[TINY], against=["fedsgd"], targets=[1e-2, 1e-5], rounds=400)

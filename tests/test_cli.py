@@ -1,6 +1,7 @@
 """The command line, in process and as a process."""
 
 import json
+import math
 import os
 import re
 import signal
@@ -78,6 +79,7 @@ def _fails(capsys, *argv):
 # ---------------------------------------------------------------- solve
 
 
+@pytest.mark.slow
 def test_default_run_converges_and_says_so(capsys):
     assert main(["solve"]) == 0
     out = capsys.readouterr().out
@@ -120,6 +122,7 @@ def test_loss_follows_the_target(capsys, tmp_path, rows, target, loss, score):
     assert facts["status"] == "CONVERGED"
 
 
+@pytest.mark.slow
 def test_all_formats_give_the_same_answer(capsys, tmp_path, rows):
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
@@ -214,6 +217,7 @@ def test_scaffold_has_no_drift_and_fedavg_says_so(capsys):
 
 
 @pytest.mark.parametrize("participation", [1, 2])
+@pytest.mark.slow
 def test_scaffold_with_one_large_client_and_few_sampled_ones(capsys, tmp_path, participation):
     """A sampled client weighs N p_k/S, which would be 8.9 here: the server's step makes up for it."""
     rng = np.random.default_rng(0)
@@ -335,6 +339,7 @@ def test_saved_regression_matches_ridge_of_scikit_learn(capsys, tmp_path, rows):
     assert np.allclose(model.predict(X), ridge.predict((X - X.mean(axis=0)) / sd), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_plot_is_drawn(capsys, tmp_path):
     assert main(["solve", "--plot", str(tmp_path / "c.png"), *FAST]) == 0
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
@@ -477,6 +482,7 @@ def test_interrupt_says_what_was_saved(capsys, monkeypatch, tmp_path, checkpoint
 
 def test_verify_prints_a_table_and_details(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr("fedconvex._progress.MINUTE", math.inf)  # a busy machine tells how far it is
     assert (
         main(["verify", "--no-search", "--theorem", "weight-divergence-zhao", "--theorem", "weight-divergence-convex"])
         == 0
@@ -749,6 +755,7 @@ raise SystemExit(main({argv}))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+@pytest.mark.slow
 def test_process_interrupted_by_ctrl_c(tmp_path):
     argv = ["solve", "--tol", "0", "--local-steps", "3", "--checkpoint", str(tmp_path / "run.npz"), "--rounds"]
     assert main([*argv, "5"]) == 0

@@ -108,6 +108,7 @@ def problem_of(loss, sparse, penalty=None, intercept=False, n=50, d=15, l2=0.0):
 @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=["squared", "logistic"])
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.slow_unless(intercept=True)
 def test_solutions_are_certified_and_those_of_the_hessian(loss, sparse, intercept, monkeypatch):
     theirs = problem_of(loss, sparse, intercept=intercept).solve()
     monkeypatch.setattr(penalised, "epochs_that_pay", lambda X: 500)

@@ -492,7 +492,11 @@ def test_newton_reaches_the_pooled_optimum_in_a_few_rounds(classes):
     assert cost.reached and cost.rounds <= 8
     sent = parameters + (parameters + 1) * (parameters + 2) / 2  # down and up, of each client
     assert cost.megabytes == pytest.approx(cost.rounds * sent * 3 * 8 / 1e6)
-    np.testing.assert_allclose(found["newton"].scores, found["pooled"].scores, atol=1e-3)
+    scores = [
+        found[name].scores - (found[name].scores.mean(axis=-1, keepdims=True) if classes > 2 else 0.0)
+        for name in ("newton", "pooled")
+    ]  # of several classes up to what all of them share
+    np.testing.assert_allclose(*scores, atol=1e-3)
 
 
 def test_methods_whose_local_steps_drift_choose_their_own_l2():
@@ -703,6 +707,7 @@ def csv_of(data, path):
     return str(path)
 
 
+@pytest.mark.slow
 def test_the_command_writes_what_the_function_finds(tmp_path, capsys):
     import json
 

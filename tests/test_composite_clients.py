@@ -174,6 +174,7 @@ def test_settings_that_do_not_carry_over_are_refused(settings, kind, message):
 
 @pytest.mark.parametrize("penalty", PENALTIES, ids=repr)
 @pytest.mark.parametrize("participation", [1.0, 2])
+@pytest.mark.slow_unless(participation=2)
 def test_hedging_reaches_the_minimiser_whoever_takes_part(penalty, participation):
     problem = Problem(federation("signs"), Logistic(), 0.1, "uniform", penalty=penalty)
     best = problem.solve()

@@ -46,6 +46,7 @@ EVERY = [
 
 @pytest.mark.parametrize(("estimator", "name"), EVERY, ids=lambda e: type(e).__name__)
 @pytest.mark.parametrize("split", [GroupKFold(3), pytest.param(LeaveOneGroupOut(), marks=pytest.mark.slow)])
+@pytest.mark.slow_unless(estimator=[estimator for estimator, _ in EVERY[::2]])
 def test_searches_over_rare_clients_have_no_nan(rare, estimator, name, split):
     X, y, clients = rare
     grid = {name: [2, 4] if name == "n_estimators" else [0.01, 0.1]}

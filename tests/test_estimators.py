@@ -207,6 +207,7 @@ def models(model):
 
 @pytest.mark.parametrize("loss", PEERS)
 @pytest.mark.parametrize("lam", [0.3, 4.0])
+@pytest.mark.slow_unless(lam=0.3)
 def test_local_and_global_models_are_those_of_scikit_learn(loss, lam, rng):
     """Sums of losses, C = 1/lam for every client alone; one model for all m is penalised m times."""
     X, y, clients = tasks(rng, regression=loss == "squared")

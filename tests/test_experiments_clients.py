@@ -235,6 +235,7 @@ def test_clients_claims_can_fail():
     assert lam[0].startswith("iid, equal: AFL weighs")
 
 
+@pytest.mark.slow
 def test_clients_refuse(tmp_path):
     load = clients_data.load_splits
     for changes, words in (

@@ -398,6 +398,7 @@ def test_decaying_steps_settle(linear):
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("path", ["one call", "rows", "parameters", "gradients"])
 @pytest.mark.parametrize("loss", [Squared(), Logistic(), SmoothedHinge(0.3), Softmax(3)], ids=repr)
+@pytest.mark.slow_unless(sparse=False)
 def test_proximal_points_are_certified(loss, path, sparse, rng, monkeypatch):
     """All in one kernel; or systems in rows (6 features and more), in parameters, and by conjugate gradients."""
     if path == "gradients":

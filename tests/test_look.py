@@ -95,6 +95,7 @@ def test_names_that_are_nearly_right(argv, meant, capsys):
     assert meant in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_l2_by_cross_validation_is_that_of_the_comparison(tmp_path, capsys):
     import fedconvex
 

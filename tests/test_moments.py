@@ -232,6 +232,7 @@ def test_all_outcomes_enumerated(case, kron):
 
 
 @pytest.mark.parametrize("kron", [True, False], ids=["kron", "operator"])
+@pytest.mark.slow_unless(kron=True)
 def test_a_wrong_noise_factor_is_caught(monkeypatch, kron):
     """Forgetting the correction for drawing without replacement, 1/B instead of (n - B)/((n - 1) B)."""
     monkeypatch.setattr(engine, "noise_factor", lambda n, B, replacement: noise_factor(n, B, True))
@@ -421,6 +422,7 @@ def test_plain_simulation_of_a_drifting_minimiser(rng, scheme, before):
 
 
 @pytest.mark.parametrize("seed", [pytest.param(s, marks=pytest.mark.slow) if s in (0, 4) else s for s in range(12)])
+@pytest.mark.slow_unless(seed=[1, 2, 3, 5])
 def test_operator_and_matrix_agree(seed):
     rng = np.random.default_rng(seed)
     K, d = int(rng.integers(2, 9)), int(rng.integers(1, 13))

@@ -215,6 +215,7 @@ def test_variance_of_batches_is_that_of_all_of_them():
 
 @pytest.mark.parametrize("loss", [Logistic(), Squared(), Hinge(), SmoothedHinge(0.5)], ids=repr)
 @pytest.mark.parametrize("normalisation", ["sum", "mean"])
+@pytest.mark.slow_unless(loss=[Logistic(), Hinge()])
 def test_tasks(loss, normalisation):
     X, y, who, _, s = rows(loss, False)
     again = np.repeat(np.arange(y.size), s)

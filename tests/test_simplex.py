@@ -283,6 +283,7 @@ def test_a_long_row_in_a_box(kind, rng):
     assert simplex_residual(x, v, weights=a) <= BAR
 
 
+@pytest.mark.slow
 def test_boxes_that_are_simplices(rng):
     v = rng.normal(size=(30, 8))
     x = project_simplex(v)

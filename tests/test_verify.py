@@ -157,6 +157,7 @@ def test_planted_errors_are_violated(exact):
     assert verify(hair, problem, method, rounds=3, start=start).outcome is Outcome.VIOLATED
 
 
+@pytest.mark.slow
 def test_inconclusive_where_the_bound_lies_in_the_interval():
     problem = squares()
     method = FedAvg(step_size=0.1, local_steps=2, batch_size=1)
@@ -407,6 +408,7 @@ def test_start_is_checked():
 # ---------------------------------------------------------------- what an adversarial reader found
 
 
+@pytest.mark.slow
 def test_rounding_is_not_a_violation():
     problem = squares(weights="uniform")
     exact = verify("hedging", problem, ProgressiveHedging(), rounds=300)

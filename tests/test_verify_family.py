@@ -49,6 +49,7 @@ def refuses(name, problem, method, why, rounds=2):
 
 
 @pytest.mark.parametrize("make", [squares, logistic])
+@pytest.mark.slow_unless(make=squares)
 def test_scaffold(make):
     for participation, server in ((1.0, 1.0), (2, 1.0), (2, 2.0)):
         problem = make()

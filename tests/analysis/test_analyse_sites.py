@@ -69,6 +69,7 @@ def pooled(name, table, own=False, **options):
 
 @pytest.mark.parametrize("own", [False, True], ids=["common", "own"])
 @pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.slow_unless(own=True)
 def test_sites_find_what_pooled_rows_say(name, own, rng):
     """Within 1e-10 of a standard error; tests, deviances, robust covariances, profiles and differences as well."""
     table = hospitals(name, rng)

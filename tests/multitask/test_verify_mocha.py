@@ -348,6 +348,7 @@ def test_your_own_clients_become_tasks():
     assert [f.why for f in found.findings] == ["needs one score for each row, got 3 scores"] * len(NAMES)
 
 
+@pytest.mark.slow
 def test_your_own_tasks_are_taken_as_they_are():
     world = own_instance(related_tasks.make(), "mine")
     found = verify_suite(checks(["mocha-smooth", "fedavg-convex", "svrg"], world), most=64, tightness=False)

@@ -72,7 +72,7 @@ def known(folder, study, name, authority="authority.pem"):
 
 def met(server, site, number, study=None):
     """What an exchange with a site comes to: the place it got, or why it got none."""
-    with Exchange(("localhost", 0), server, sites=2, deadline=5.0) as exchange:
+    with Exchange(("localhost", 0), server, sites=2, deadline=60.0) as exchange:
         found: list = []
 
         def enter():
@@ -83,8 +83,8 @@ def met(server, site, number, study=None):
 
         thread = Thread(target=enter)
         thread.start()
-        thread.join(20.0)
-        for _ in range(2000 if isinstance(found[0], str) else 0):  # the other end may hear of it first
+        thread.join(300.0)
+        for _ in range(20_000 if isinstance(found[0], str) else 0):  # the other end may hear of it first
             if exchange.strangers:
                 break
             Event().wait(0.005)
@@ -183,7 +183,7 @@ def test_a_second_process_of_a_site_waits_until_the_first_is_gone():
 
         thread = Thread(target=late)
         thread.start()
-        thread.join(20.0)
+        thread.join(300.0)
         assert "another process of it is connected" in said[0] and "second connection" in exchange.strangers[0][1]
         line.close()
         Thread(target=serve, args=(first, exchange.address, secret.site(0), 0, 20.0), daemon=True).start()
