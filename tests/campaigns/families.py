@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from fedconvex.theorems.parts.families import OTHERS, long_slope, noisy_parabolas, one_in_a_round, opposed_kinks
 from fedconvex.theorems.parts.tiny import Sharp, Space, Tiny
 
 __all__ = ["UNITS", "families"]
@@ -25,8 +26,6 @@ UNITS = (
     (1e-3, 1e4),
     (1e3, 1e-4),
 )  # features, labels
-
-OTHERS = {"scheme": 0, "participation": 4, "rho": 1e-4, "sampled": 0, "copies": 1}  # numbers of some methods only
 
 
 def families(space: Space, found: Iterable[Sharp] = ()) -> Iterator[tuple[int | str, Tiny]]:
@@ -52,54 +51,30 @@ def families(space: Space, found: Iterable[Sharp] = ()) -> Iterator[tuple[int | 
 
 
 def _opposed_kinks() -> Iterator[tuple[str, Tiny]]:
-    """Two clients F -+ zeta w with F' = min(L (w - 1), 0) + g: they settle where drift balances the gentle slope g.
-
-    Rows 1 and -(c + e) of one client, 1 and c of the other, smoothed hinge: L = 1/2, zeta = c/2. g = eta L zeta/7 is
-    best for two steps, 0.144 eta tau L zeta/2 for many (`test_planted_drift_constant_four_times_too_small`).
-    """
-    for share, tau, T, c in (
+    """Two clients that settle where drift balances a gentle slope."""
+    for numbers in (
         (0.1, 2, 400, 0.01), (0.24, 2, 300, 0.02), (0.998, 2, 200, 0.05), (0.02, 50, 60, 0.01), (0.05, 20, 100, 0.01),
         (0.1, 8, 200, 0.02), (0.24, 3, 200, 0.02), (0.24, 6, 200, 0.02), (0.06, 3, 300, 0.02), (0.02, 6, 400, 0.01),
     ):  # fmt: skip
-        gentle = 0.072 * tau if tau < 4 else 0.11 * tau
-        e = float(f"{c + 2.0 * share * gentle * c - c * c:.4g}") - c
-        rows = ((1.0,), (float(f"{-(c + e):.6g}"),), (1.0,), (c,))
-        knobs = {"share": share, "local_steps": tau, "batch_size": 0, **OTHERS}
-        yield "two opposed kinks", Tiny(rows, (1.0,) * 4, (2, 2), (0.0,), T, knobs, loss="hinge")
+        yield "two opposed kinks", opposed_kinks(*numbers)
 
 
 def _long_slopes() -> Iterator[tuple[str, Tiny]]:
-    """One client with a quadratic that turns into a gentle slope of the length of the run (Drori and Teboulle 2014)."""
-    for share, tau, T in (
-        (0.24, 64, 1),
-        (0.24, 8, 1),
-        (0.998, 64, 1),
-        (0.998, 8, 1),
-        (0.998, 1, 2),
-        (0.998, 1, 40),
-        (0.0123, 1, 1000),
-    ):
+    """One client with a quadratic that turns into a gentle slope."""
+    for numbers in (
+        (0.24, 64, 1), (0.24, 8, 1), (0.998, 64, 1), (0.998, 8, 1), (0.998, 1, 2), (0.998, 1, 40), (0.0123, 1, 1000),
+    ):  # fmt: skip
         for slope in (0.02, 0.08):
-            length = float(f"{1.1 * share * tau * T * slope:.4g}")
-            knobs = {"share": share, "local_steps": tau, "batch_size": 0, **OTHERS}
-            yield "a long slope", Tiny(((1.0,), (-slope,)), (1.0, 1.0), (2,), (length,), T, knobs, loss="hinge")
+            yield "a long slope", long_slope(*numbers, slope)
 
 
 def _parabolas_with_noise() -> Iterator[tuple[str, Tiny]]:
-    """F = w^2/2 for every client, and rows that pull to either side: nothing but noise from the optimum."""
+    """Equal parabolas from the optimum, of one to sixteen clients."""
     for clients in (1, 4, 16):
-        for share, tau, T in (
-            (0.998, 1, 1),
-            (0.998, 1, 40),
-            (0.24, 1, 60),
-            (0.05, 1, 400),
-            (0.998, 2, 20),
-            (0.24, 4, 60),
-        ):
-            rows, labels = ((1.0,),) * (2 * clients), (1.0, -1.0) * clients
-            knobs = {"share": share, "local_steps": tau, "batch_size": 1, **OTHERS}
-            words = "equal parabolas with noise"
-            yield words, Tiny(rows, labels, (2,) * clients, (0.0,), T, knobs)
+        for numbers in (
+            (0.998, 1, 1), (0.998, 1, 40), (0.24, 1, 60), (0.05, 1, 400), (0.998, 2, 20), (0.24, 4, 60),
+        ):  # fmt: skip
+            yield "equal parabolas with noise", noisy_parabolas(clients, *numbers)
 
 
 def _opposed_balls() -> Iterator[tuple[str, Tiny]]:
@@ -111,13 +86,9 @@ def _opposed_balls() -> Iterator[tuple[str, Tiny]]:
 
 
 def _forgotten_controls() -> Iterator[tuple[str, Tiny]]:
-    """Parabolas with minimisers -1 and 1, one of them in a round: the controls of the others are old.
-
-    The second feature, all zeros, makes mu = 0 (`test_planted_scaffold_without_client_sampling`).
-    """
-    for copies, T in ((10, 60), (10, 200)):
-        knobs = {"share": 0.0123, "local_steps": 1, "batch_size": 0, **OTHERS, "sampled": 1, "copies": copies}
-        yield "parabolas, one client in a round", Tiny(((1.0, 0.0),) * 2, (1.0, -1.0), (1, 1), (0.0, 0.0), T, knobs)
+    """Parabolas of which one takes part in a round."""
+    for T in (60, 200):
+        yield "parabolas, one client in a round", one_in_a_round(10, T)
 
 
 def _halves() -> Iterator[tuple[str, Tiny]]:
