@@ -21,7 +21,7 @@ from fedconvex.cli.summary import formula_of
 if TYPE_CHECKING:
     from fedconvex.theorems import Theorem
     from fedconvex.theorems.parts.theorem import Check
-    from fedconvex.verify import Instance
+    from fedconvex.verify import Instance, VerificationReport
 
 
 def add_parser(commands: Any) -> None:
@@ -41,6 +41,7 @@ def add_parser(commands: Any) -> None:
             examples:
               fedconvex verify
               fedconvex verify --no-search
+              fedconvex verify --power --theorem fedavg-refined-sharp
               fedconvex verify --theorem fedavg-refined fedavg-convex
               fedconvex verify --problem wards.csv --target ill --client ward --report out
               fedconvex verify --json > findings.json
@@ -101,6 +102,11 @@ def _add_theorems(verify: Any) -> None:
     )
     verify.add_argument("--no-search", action="store_true", help="carry out the suite's checks only")
     verify.add_argument(
+        "--power",
+        action="store_true",
+        help="find for every exponent of every bound the smallest error that would be noticed: seconds a theorem",
+    )
+    verify.add_argument(
         "--thorough",
         action="store_true",
         help="search against every theorem, and narrower intervals: some eight minutes for the whole suite",
@@ -160,6 +166,8 @@ def _verify(args: argparse.Namespace) -> int:
         theorems=known,
         progress=progress_line(),
     )
+    if args.power:
+        found = _with_exponents(found, known, args.seed)
     args.status = FAILED if found.violated else INCONCLUSIVE if found.inconclusive else OK
     with writing(_files(args, found)) as files:
         if args.json:
@@ -183,6 +191,20 @@ def _searched(suite: Sequence[Check], known: Mapping[str, Theorem], budget: int 
     if line is not None:
         line(1.0, "done")
     return out
+
+
+def _with_exponents(found: VerificationReport, known: Mapping[str, Theorem], seed: int) -> VerificationReport:
+    """Return the report with what is known of the exponents of its theorems."""
+    from fedconvex.verify import exponents
+
+    line, out = progress_line(), {}
+    for i, name in enumerate(found.notes):
+        if line is not None:
+            line(i / len(found.notes), f"exponents of {name}")
+        out[name] = exponents(known[name], seed=seed)
+    if line is not None:
+        line(1.0, "done")
+    return replace(found, exponents=out)
 
 
 def _files(args: argparse.Namespace, found: Any) -> Iterator[Any]:

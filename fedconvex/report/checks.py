@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.verify.check_records import OUTCOME_WORDS, Finding, Noticed, Power, VerificationReport
+from fedconvex.verify.check_records import OUTCOME_WORDS, Exponent, Finding, Noticed, Power, VerificationReport
 
 # ---------------------------------------------------------------------- for terminals
 
@@ -47,6 +47,7 @@ def as_table(found: VerificationReport, width: int = 120, details: bool = False)
         blocks.append([line for f in found.findings for line in _detail_lines(f, width)])
     if found.tightness:
         blocks.append(_tightness_lines(found, width))
+    blocks += [_exponent_lines(name, mine, width) for name, mine in found.exponents.items()]
     blocks.append(_fold(found.sentence, width, ""))
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
@@ -109,6 +110,15 @@ def _power_lines(power: Power | None, width: int) -> list[str]:
 def tightest_ratio(power: Power) -> str:
     """Return in words how close to the bound anything came."""
     return "nothing measured presses on it" if power.constant is None else f"tightest ratio found {power.constant:.3g}"
+
+
+def _exponent_lines(theorem: str, found: Sequence[Exponent], width: int) -> list[str]:
+    """Return by term the exponents of its parameters, and which errors of them would be noticed."""
+    lines = _fold(f"{theorem}: {sum(e.established for e in found)} of {len(found)} exponents established", width, "")
+    for e in found:
+        measured = "" if math.isnan(e.fitted) else f", measured {e.fitted:.2f} over a factor {e.span:.3g}"
+        lines += _fold(f"{e.term}: {e.parameter}^{e.bound:.2f}{measured}; {e.words}", width, "  ")
+    return lines
 
 
 def _cells(f: Finding, columns: Sequence[tuple[str, int]]) -> list[str]:
@@ -199,7 +209,9 @@ def as_document(found: VerificationReport) -> dict[str, Any]:
         "violated": found.violated,
         "counts": {o.name: m for o, m in found.counts.items()},
         "theorems": {
-            name: note._asdict() | {"power": _power(found.powers.get(name))} for name, note in found.notes.items()
+            name: note._asdict()
+            | {"power": _power(found.powers.get(name)), "exponents": _exponents(found.exponents.get(name))}
+            for name, note in found.notes.items()
         },
         "findings": [_finding(f) for f in found.findings],
         "tightness": [
@@ -210,6 +222,11 @@ def as_document(found: VerificationReport) -> dict[str, Any]:
         "claims": [c._asdict() for c in found.claims],
     }
     return _plain(out)
+
+
+def _exponents(found: tuple[Exponent, ...] | None) -> list[dict[str, Any]] | None:
+    """Return what is known of exponents, where it was asked for."""
+    return None if found is None else [e._asdict() | {"established": e.established, "words": e.words} for e in found]
 
 
 def _power(power: Power | None) -> dict[str, Any] | None:

@@ -3,8 +3,9 @@
 from fedconvex.theorems import THEOREMS, Setting, Theorem
 from fedconvex.theorems.parts.instances import own_instance
 from fedconvex.theorems.parts.theorem import Check, Instance, MethodRule, Reading
-from fedconvex.verify.check_records import Noticed, Power, VerificationReport
+from fedconvex.verify.check_records import Exponent, Noticed, Power, VerificationReport
 from fedconvex.verify.curves import BoundCurve, curve
+from fedconvex.verify.exponents import exponents
 from fedconvex.verify.grid import GridVerdicts, verify_grid
 from fedconvex.verify.own_theorems import own_theorem
 from fedconvex.verify.power import power
@@ -17,6 +18,7 @@ __all__ = [
     "THEOREMS",
     "BoundCurve",
     "Check",
+    "Exponent",
     "GridVerdicts",
     "Instance",
     "MethodRule",
@@ -33,6 +35,7 @@ __all__ = [
     "checks",
     "curve",
     "exact_worst",
+    "exponents",
     "own_instance",
     "own_theorem",
     "power",

@@ -22,6 +22,8 @@ OUTCOME_WORDS = {
     Outcome.CONTRADICTED: "CONTRADICTED",
 }
 
+HALF = 0.5  # an error of an exponent that has to be noticed
+
 EXPECTED = [o for o in Outcome if o is not Outcome.CONTRADICTED]  # what summaries count although there is none
 
 
@@ -189,6 +191,49 @@ class StepChoice(NamedTuple):
     worst_there: float  # exact worst case at the step that minimises (15)
 
 
+class Exponent(NamedTuple):
+    """How well an exponent is known.
+
+    Parameters
+    ----------
+    term, parameter : str
+        Of the bound.
+    bound : float
+        Exponent of the parameter in the term at the place where it presses most, of those where it depends on it.
+    fitted : float
+        Exponent of the measured value less the other terms, along a ladder; nan where no ladder varies the parameter
+        alone, or nothing is left.
+    span : float
+        Largest value of the parameter on that ladder over the least.
+    error : float
+        The smallest error of the exponent that is noticed; infinite where none is.
+    share : float
+        The largest share of the term that was measured anywhere.
+    """
+
+    term: str
+    parameter: str
+    bound: float
+    fitted: float
+    span: float
+    error: float
+    share: float
+
+    @property
+    def established(self) -> bool:
+        """Whether an error of one half is noticed."""
+        return self.error <= HALF
+
+    @property
+    def words(self) -> str:
+        """What would be noticed, or why nothing is."""
+        if math.isfinite(self.error):
+            return f"an error of {self.error:.2g} would be noticed"
+        if self.share > 0.0:
+            return f"not established: {self.share:.2g} of the term was measured, with {self.parameter} near 1"
+        return "not established: no instance is known that presses on the term"
+
+
 @dataclass(frozen=True)
 class VerificationReport:
     """All that was found, and what is needed to repeat it.
@@ -205,6 +250,8 @@ class VerificationReport:
         Versions, seed, settings of the statistics.
     seconds : float
     powers : mapping from theorem to Power
+    exponents : mapping from theorem to tuple of Exponent
+        Where they were asked for.
     """
 
     findings: tuple[Finding, ...]
@@ -215,6 +262,7 @@ class VerificationReport:
     about: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     powers: Mapping[str, Power] = field(default_factory=dict)
+    exponents: Mapping[str, tuple[Exponent, ...]] = field(default_factory=dict)
 
     @property
     def counts(self) -> dict[Outcome, int]:

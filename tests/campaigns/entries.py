@@ -73,6 +73,7 @@ RECORDS = {
         "Tightest",
         "Power",
         "Noticed",
+        "Exponent",
     ),
     "Bundled",
     "Sharing",

@@ -1,0 +1,95 @@
+"""Exponents of bounds: what is told to be noticed is, and what reports say."""
+
+import math
+
+import numpy as np
+import pytest
+
+from fedconvex.cli import main
+from fedconvex.report.checks import as_document, as_table
+from fedconvex.theorems import THEOREMS
+from fedconvex.theorems.parts.families import derived_ladders
+from fedconvex.verify import Exponent, VerificationReport, exponents
+from fedconvex.verify.check_records import Note
+from fedconvex.verify.exponents import _ladders, _numbers, _pressing
+from fedconvex.verify.search import share_of
+
+NOTE = Note("Sums are sums", "", "", "", "", "", "")
+FOUND = (
+    Exponent("drift", "local_steps", 2.0, 1.9, 32.0, 0.3, 0.3),
+    Exponent("drift", "K", 0.0, math.nan, math.nan, math.inf, 0.3),
+    Exponent("noise", "K", -1.0, math.nan, math.nan, math.inf, -0.1),
+    Exponent("noise", "rounds", 0.0, math.nan, math.nan, 0.7, 0.4),
+)
+
+
+def wrong(theorem, parameter, error):
+    """The theorem with its bound times a power of one number that it is told."""
+
+    def bound(**arguments):
+        true = theorem.bound(**arguments)
+        factor = _numbers(arguments)[parameter] ** error
+        return type(true)({k: v * factor for k, v in true.terms.items()}, true.quantity, true.source, true.requires)
+
+    return theorem._replace(bound=bound)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parameter", ["smoothness", "theta"])
+def test_an_error_of_that_size_is_noticed(parameter):
+    """The vertical rate has one term, the whole bound: times a power of a number it falls below what is measured."""
+    theorem = THEOREMS["vertical-rate"]
+    rungs = [tiny for found in _pressing(theorem, 0) for ladder in _ladders(theorem, found) for tiny in ladder]
+    (known,) = (e for e in exponents(theorem) if e.parameter == parameter)
+    assert max(share_of(wrong(theorem, parameter, 0.0), tiny) for tiny in rungs) <= 1.0
+    shares = [
+        max(share_of(wrong(theorem, parameter, sign * (1.01 * known.error + 1e-5)), tiny) for tiny in rungs)
+        for sign in (-1.0, 1.0)
+    ]
+    assert max(shares) > 1.0
+
+
+def test_what_is_said_of_an_exponent():
+    assert [e.established for e in FOUND] == [True, False, False, False]
+    assert FOUND[0].words == "an error of 0.3 would be noticed"
+    assert FOUND[1].words == "not established: 0.3 of the term was measured, with K near 1"
+    assert FOUND[2].words == "not established: no instance is known that presses on the term"
+    report = VerificationReport((), {"sums": NOTE}, exponents={"sums": FOUND})
+    told = as_document(report)["theorems"]["sums"]["exponents"]
+    assert [row["established"] for row in told] == [True, False, False, False]
+    assert told[1]["fitted"] is None
+    assert as_document(VerificationReport((), {"sums": NOTE}))["theorems"]["sums"]["exponents"] is None
+    table = as_table(report, 120)
+    assert "sums: 1 of 4 exponents established" in table
+    assert "drift: local_steps^2.00, measured 1.90 over a factor 32; an error of 0.3 would be noticed" in table
+
+
+def test_ladders_stay_within_the_space():
+    """Two kinks at 32 steps lie within that of R1#, whose spread is the same at every rung to a twentieth."""
+    space = THEOREMS["fedavg-refined-sharp"].space
+    ladders = list(derived_ladders(space))
+    assert {len(ladder) for ladder in ladders} >= {5, 7}
+    for ladder in ladders:
+        for tiny in ladder:
+            assert set(tiny.knobs) == set(space.knobs)
+            assert all(tiny.knobs[k] <= limits.high for k, limits in space.knobs.items())
+    assert list(derived_ladders(THEOREMS["game-certificate"].space)) == []
+
+
+def test_numbers_of_arguments():
+    """Numbers above zero, arrays by their largest entry, records by their fields; no flags, texts or zeros."""
+    told = {"a": 2, "b": np.array([1.0, 3.0]), "c": 0.0, "d": True, "e": "x", "constants": FOUND[0], "f": np.zeros(2)}
+    assert _numbers(told) == {"a": 2.0, "b": 3.0, "bound": 2.0, "fitted": 1.9, "span": 32.0, "error": 0.3, "share": 0.3}
+
+
+def test_theorems_without_a_space_have_none():
+    assert exponents(THEOREMS["sam-error"]._replace(space=None)) == ()
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_the_command_tells_exponents(capsys):
+    assert main(["verify", "--power", "--no-search", "--theorem", "fedprox-bias"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "fedprox-bias: 5 of 5 exponents established" in out
+    assert "drift: proximal_mu^-1.00, measured -0." in out
