@@ -67,7 +67,7 @@ MEANS = {
     "w": "its model after its own steps",
     "dy dc": "how its model and its control variate moved",
     "g": "the gradient at a model",
-    "loss slope bend": "losses at 26 models (13 l2, 2 folds), or of models near them, gradients and Hessians",
+    "loss slope bend lost": "losses at 26 models (13 l2, 2 folds), gradients and Hessians; where few rows make them up",
     "losses": "losses of the rows of the folds, at these models",
     "nested losses": "losses of models of the site's own on the rows of the folds: of 13 l2, and of the chosen ones",
     "target each beside": "sums of errors on held-out rows, and of their squares, of all kinds of models",

@@ -281,7 +281,7 @@ class Audit:
         told = [r for r, f in enumerate(finite) if f.all()]  # else the answer is NaN
         new = [new[r] for r in told]
         for i, views in enumerate(new):
-            if own and _effective(views[1]) < min(_MADE_OF, 0.5 * fed.n):
+            if own and effective_rows(views[1]) < min(_MADE_OF, 0.5 * fed.n):
                 return _FEW
             for before in (*self._views, *new[:i], (np.zeros_like(views[0]), *views[1:])):
                 for now, then in zip(views, before, strict=True):
@@ -314,18 +314,18 @@ class Audit:
             S = np.ascontiguousarray(fed.X @ one.reshape(-1, fed.d).T)
             scores = S.copy()
             row_slopes(risk.row_loss, S, risk.row_labels)
-            out.append((S, _curvatures(risk, scores, S)) if self.hessians else (S,))
+            out.append((S, curvatures_at(risk, scores, S)) if self.hessians else (S,))
         return out
 
 
-def _effective(h: np.ndarray) -> float:
+def effective_rows(h: np.ndarray) -> float:
     """Return how many rows weights (n, C) are those of, (sum h)^2/sum h^2: of the output of the fewest; inf of none."""
     top = h.max(axis=0)
     h = h[:, top > 0.0] / top[top > 0.0]  # squares of small ones would be zero
     return float(np.min(h.sum(axis=0) ** 2 / np.square(h).sum(axis=0), initial=math.inf))
 
 
-def _curvatures(risk: Any, scores: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+def curvatures_at(risk: Any, scores: np.ndarray, slopes: np.ndarray) -> np.ndarray:
     """Return what rows weigh in a Hessian, (n, C): of several outputs those of its diagonal blocks, p (1 - p)."""
     if scores.shape[1] > 1:
         return np.abs(slopes) * (1.0 - np.abs(slopes))

@@ -31,6 +31,7 @@ from fedconvex.study import comparing_scores as scored
 from fedconvex.study.comparing_plan import ComparePlan
 
 MOST = 100  # exchanges of one search
+_LOST = 6  # answers without a Hessian after which a model is given up
 _ACCURACY = 1e-9  # squared Newton decrement, relative to 1 + |F|, at which the last step is taken and not measured
 _CONSTANT = 1e-7  # deviation relative to the mean below which a column is constant: as in `comparison.designs`
 
@@ -65,7 +66,7 @@ def compare_sites(plan: ComparePlan, method: Any, roster: Roster, transport: Any
         each = search.alone() if kind == "alone" else search.validated(kind)
         if kind != "alone":
             l2 = np.array([one.l2 for one in each])
-            finals |= {kind: search.models(kind, plan.whole_sets, l2), f"{kind} l2": l2}
+            finals |= {kind: search.final(kind, l2), f"{kind} l2": l2}
         tuned[kind] = each[-1]
     return _compared(search, tuned, finals, clock)
 
@@ -82,6 +83,7 @@ class Search:
     def __init__(self, plan: ComparePlan, asking: Asking) -> None:
         self.plan, self.asking = plan, asking
         fed = asking.server.federation
+        self.left_out: list[str] = []  # l2 that were given up
         self.names, self.sizes = [str(name) for name in fed.labels], fed.sizes
         self.counts = plan.counted(fed.ids, fed.sizes)
         self.train = self.counts.train.sum(axis=0)
@@ -114,17 +116,31 @@ class Search:
         """Return what cross-validation chooses in each pass."""
         plan, (part, l2) = self.plan, self.plan.places
         W = self.models(kind, part, l2)
+        known = np.isfinite(W).all(axis=1).reshape(plan.passes, plan.folds, -1).all(axis=1)  # in all folds of a pass
+        W = np.nan_to_num(W)
         told = {kind: W, "part": part.astype(float), "l2": l2, "held": np.ones(len(l2)), **self.frame}
         losses = self.total(f"{kind}: losses in cross-validation", told)["losses"] * self.sizes.sum()
         losses = losses * (self.frame["target"][part, 1] ** 2).reshape(-1, *[1] * (losses.ndim - 1))
         each = losses.reshape(plan.passes, plan.folds, len(L2S), -1)
+        if not known.all():
+            self.left_out.append(f"{kind} with l2 {', '.join(f'{l2:.2g}' for l2 in np.array(L2S)[~known.all(axis=0)])}")
         out = []
-        for s, one in zip(plan.whole_sets, each, strict=True):
+        for s, one, there in zip(plan.whole_sets, each, known, strict=True):
+            one = np.where(there[:, None], one, np.inf)
             rows = self.counts.held[:, s + 1 : s + 1 + plan.folds].astype(float)
             fair = kind == "afl"
             counts, least = (rows, plan.min_rows) if fair else (rows.sum(axis=0)[None], None)
             out.append(tuned_by_sums(np.moveaxis(one, 2, 0).transpose(0, 2, 1), counts, L2S, least))
         return out
+
+    def final(self, kind: str, l2: np.ndarray) -> np.ndarray:
+        """Return the models of every pass that are reported; raise ValueError if few rows would make them up."""
+        W = self.models(kind, self.plan.whole_sets, l2)
+        if not np.isfinite(W).all():
+            raise bad(
+                f"compare over sites: {kind}", "be made of five rows or more at every site", "fewer", "leave it out"
+            )
+        return W
 
     def alone(self) -> list[Tuned]:
         """Return what cross-validation finds of the sites alone, in each pass; l2 stays with the sites."""
@@ -142,28 +158,34 @@ class Search:
         return self._by_newton(kind, part, l2)
 
     def _by_newton(self, kind: str, part: np.ndarray, l2: np.ndarray) -> np.ndarray:
-        """Return minimisers (M, p) of sums with Hessians and (l2/2)‖w‖^2, by Newton's method for all side by side."""
+        """Return minimisers (M, p) of sums with Hessians and (l2/2)‖w‖^2, by Newton's method for all side by side.
+
+        NaN stands for models near which a site's Hessian would be made of few rows.
+        """
         M, p = len(part), self.plan.p
         weight = np.tile(l2[:, None], (1, p))
         if kind == "pooled":
             weight[self.free[part], -1] = 0.0
+        lost = np.zeros(M)
         search, quadratic = newton_steps.start(np.zeros((M, p))), traits(self.plan.loss).quadratic
         for _ in range(MOST):
             live = np.flatnonzero(~search.settled)
             if not live.size:
-                return np.asarray(search.trial)
+                return np.where((lost > _LOST)[:, None], np.nan, search.trial)
             at = search.trial[live]
             told = {kind: at, "part": part[live].astype(float), "l2": l2[live], **self.frame}
             found = self.total(kind, told)
+            lost[live] += found["lost"] > 0.5
             unit = np.ones(len(live)) if kind == "pooled" else l2[live]  # of derivatives, for fixed point
             value, slope, bend = (np.full((M,) + (p,) * i, np.nan) for i in range(3))
             value[live] = found["loss"] + 0.5 * np.sum(weight[live] * at * at, axis=1)
+            value[live[found["lost"] > 0.5]] = np.inf
             slope[live] = unit[:, None] * found["slope"] + weight[live] * at
             hessians = unit[:, None] * found["bend"]
             bend[live] = [symmetric(t, p) + np.diag(w) for t, w in zip(hessians, weight[live], strict=True)]
             search = newton_steps.absorb(search, value, slope, bend)
             near = search.decrement <= _ACCURACY * (1.0 + np.abs(search.value))
-            search.settled[near | (quadratic & np.isfinite(search.value))] = True
+            search.settled[near | (quadratic & np.isfinite(search.value)) | (lost > _LOST)] = True
         raise bad(f"compare over sites: {kind}", f"be found in {MOST} exchanges", f"{live.size} models that still move")
 
 
@@ -252,6 +274,9 @@ def _notes(plan: ComparePlan, search: Search, tuned: dict[str, Tuned], rows: lis
         notes.append("In models per client that are tied, the intercept is penalised like other weights.")
     if ends := [name for name, t in tuned.items() if t.at_end and name != "alone"]:
         notes.append(f"The chosen l2 is the smallest or largest that was tried: {', '.join(ends)}.")
+    if search.left_out:
+        why = "at some site few rows would make up the answers"
+        notes.append(f"Not compared, since {why}: {'; '.join(search.left_out)}.")
     if kept := sum(row is None for row in rows):
         notes.append(f"{kept} of {len(rows)} sites keep their scores; they are in all sums over held-out rows.")
     asking = search.asking

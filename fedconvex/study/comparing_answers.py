@@ -6,7 +6,7 @@ standardised. Sums of a set are divided by the rows of all sites in it.
 | question | answer |
 |---|---|
 | center, unit (S, p) | sums of columns and target, the target last, less the centres in these units; and of squares |
-| pooled, mean-regularised (M, p) | value, gradient and Hessian's upper triangle: see `comparing_site` |
+| pooled, mean-regularised (M, p) | value, gradient, Hessian's triangle (`comparing_site`), unless few rows make it up |
 | mocha (M, t) | sum of losses, the upper triangle of w_k w_k' |
 | afl (M, p), mix (M, K) | the site's own value and gradient, in its place among K; mix_k times the Hessian |
 | these with held (M,) | losses of the rows of the set's fold; of afl in the site's place |
@@ -78,7 +78,7 @@ def shapes(problem: Any, asked: Arrays) -> dict[str, tuple[int, ...]]:
     kind, _, held = what.partition(" ")
     if held:
         return {"losses": (m, K) if kind == "afl" else (m,)}
-    one: dict[str, tuple[int, ...]] = {"loss": (), "slope": (plan.p,), "bend": (plan.t,)}
+    one: dict[str, tuple[int, ...]] = {"loss": (), "slope": (plan.p,), "bend": (plan.t,), "lost": ()}
     if kind == "mocha":
         one = {"loss": (), "outer": (plan.t,)}
     if kind == "afl":
@@ -119,7 +119,7 @@ def what_leaves(plan: ComparePlan) -> list[tuple[str, str, int, str, bool]]:
     for kind in (k for k in plan.kinds if k != "alone"):
         said = f"{kind}: value, gradient and Hessian {of}, then of {plan.passes} of all training rows"
         out += [
-            ("a round", said, (plan.models + plan.passes) * (1 + p + t), once, hidden),
+            ("a round", said, (plan.models + plan.passes) * (2 + p + t), once, hidden),
             ("in cross-validation", f"{kind}: losses of the rows of the folds", plan.models, "once", hidden),
         ]
     m = sum(int(np.prod(shape)) for shape in scored.shapes(plan).values())

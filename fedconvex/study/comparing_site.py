@@ -25,11 +25,13 @@ from typing import Any
 import numpy as np
 
 from fedconvex.analysis.site_answers import symmetric, triangle
+from fedconvex.analysis.site_problems import LEAST
 from fedconvex.comparison.designs import Scaling
 from fedconvex.federation import Federation
 from fedconvex.methods.parts import newton_steps
 from fedconvex.problems import Problem
 from fedconvex.problems.protocol import COEFFICIENTS, ClientWeights, client_weights
+from fedconvex.remote.ledger import curvatures_at, effective_rows
 from fedconvex.study.comparing_plan import ComparePlan, Parted
 
 _STEPS, _FINE = 200, 1e-14  # of a site's own search: steps at most, and the squared decrement, relative, to stop at
@@ -147,6 +149,13 @@ def _at(part: Problem, w: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
     return float(f), np.asarray(g), np.asarray(H)
 
 
+def is_made_of_few(part: Problem, w: np.ndarray) -> bool:
+    """Whether a Hessian would be made of fewer than five rows, or half of the site's: far out it is theirs."""
+    scores = np.asarray(part.federation.X @ w)[:, None]
+    rows = effective_rows(curvatures_at(part, scores, scores))
+    return not rows >= min(LEAST, 0.5 * part.federation.n)
+
+
 def _tied(part: Problem, share: float, l2: np.ndarray, D: np.ndarray, K: int) -> np.ndarray:
     """Return the site's models (m, p) under relations D (m, t)."""
     p = part.federation.d
@@ -179,11 +188,19 @@ def sums_at(problem: ComparedSite, kind: str, s: int, asked: Arrays, at: np.ndar
 
 def _pooled(problem: Any, part: Problem, share: float, l2: Any, W: np.ndarray, asked: Arrays, at: Any) -> Any:
     found = [_at(part, w) for w in W]
-    return {
-        "loss": np.array([share * f for f, _, _ in found]),
-        "slope": np.array([share * g for _, g, _ in found]),
-        "bend": np.array([share * triangle(H) for _, _, H in found]),
-    }
+    return _unless_few(
+        part, W, [share * f for f, _, _ in found], [share * g for _, g, _ in found],
+        [share * triangle(H) for _, _, H in found],
+    )  # fmt: skip
+
+
+def _unless_few(part: Problem, W: np.ndarray, loss: Any, slope: Any, bend: Any) -> dict[str, np.ndarray]:
+    """Return values with derivatives; zeros, and a mark, where few rows make up the Hessian, or it overflows."""
+    each = zip(W, loss, slope, bend, strict=True)
+    lost = np.array([not np.isfinite(np.hstack([f, g, H])).all() or is_made_of_few(part, w) for w, f, g, H in each])
+    found = {"loss": np.array(loss), "slope": np.array(slope), "bend": np.array(bend)}
+    told = {name: np.where(lost.reshape(-1, *[1] * (a.ndim - 1)), 0.0, a) for name, a in found.items()}
+    return told | {"lost": lost.astype(float)}
 
 
 def _afl(problem: Any, part: Problem, share: float, l2: Any, W: np.ndarray, asked: Arrays, at: Any) -> Any:
@@ -200,10 +217,10 @@ def _near_mean(problem: Any, part: Problem, share: float, l2: Any, w0: np.ndarra
     for i, w in enumerate(W):
         f, _, H = _at(part, w)
         value[i] = share * f + 0.5 * l2[i] * float((w - w0[i]) @ (w - w0[i]))
-        values, V = np.linalg.eigh(share / l2[i] * H)
+        values, V = np.linalg.eigh(share / l2[i] * np.nan_to_num(H))
         values = np.maximum(values, 0.0)
         bend.append(triangle((V * (values / (1.0 + values))) @ V.T))
-    return {"loss": value, "slope": w0 - W, "bend": np.array(bend)}
+    return _unless_few(part, W, value, w0 - W, bend)
 
 
 def _mocha(problem: Any, part: Problem, share: float, l2: Any, D: np.ndarray, asked: Arrays, at: Any) -> Any:

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from fedconvex import Federation
+from fedconvex import Federation, Problem
 from fedconvex.comparison.compared_rows import rows_of
 from fedconvex.comparison.comparing import checked_settings, compare_rows
 from fedconvex.comparison.cross_validation import Folds, tune, tuned_by_sums
@@ -18,7 +18,7 @@ from fedconvex.losses import Logistic, Squared
 from fedconvex.models import LinearModel
 from fedconvex.remote import in_process
 from fedconvex.remote.invitations import SiteWarning
-from fedconvex.study import read_site, read_study
+from fedconvex.study import comparing_site, read_site, read_study
 from fedconvex.study.agreement import KINDS as ASKED
 from fedconvex.study.audit_log import read_log
 from fedconvex.study.checking import check_site
@@ -185,6 +185,20 @@ def test_what_exceeds_the_rows_is_refused_before_it_is_answered(tmp_path):
     assert sites[1].apart.sums <= 3 * 44 * 6
 
 
+def test_a_hessian_of_few_rows_is_not_told():
+    """Far out, where all scores but one are certain, it would be that row's: zeros and a mark are told."""
+    rng = np.random.default_rng(1)
+    X, y = np.column_stack([rng.normal(size=(40, 2)), np.ones(40)]), rng.choice([-1.0, 1.0], 40)
+    part, one = Problem(Federation.from_clients([(X, y)]), Logistic()), np.ones(1)
+    out = 1e3 * np.array([1.0, 0.3, 0.0])
+    out[2] = -X[7] @ out  # between the score of one row and those of all others
+    told = comparing_site._pooled(None, part, 1.0, one, np.array([out, np.zeros(3)]), {}, None)
+    assert told["lost"].tolist() == [1.0, 0.0]
+    assert not told["bend"][0].any() and not told["slope"][0].any() and told["bend"][1].any()
+    near = comparing_site._near_mean(None, part, 1.0, one * 1e3, np.array([out]), {}, np.arange(1))
+    assert near["lost"][0] == 1.0 and not near["bend"].any() and not near["slope"].any()
+
+
 def test_l2_is_chosen_from_sums_as_from_rows():
     """`tuned_by_sums` beside `tune`, for a mean and for the largest mean of a client."""
     rng = np.random.default_rng(0)
@@ -304,6 +318,7 @@ def test_the_log_accounts_for_sums_and_scores(ended):
         told = [line for line in lines if line["what"] == "answered" and line["kind"] == "measured"]
         sums = np.diff([0, *(line["sums"] for line in told)])
         row = told[-1]
+        assert len(told) <= 45  # exchanges: the models of all l2 and folds are asked about together
         assert row["left"]["masked"][0] == 4 * row["new"] and not sums[-1]  # in its place among four sites
         keys = 2  # beside the masked numbers: of how many keys they are, and a mark of these
         for line, more in zip(told[:-1], sums, strict=False):
