@@ -306,7 +306,9 @@ class Analysis:
             self.names[j]: heterogeneity.summarise(b[:, i], V[:, i, i], self.level) for i, j in enumerate(slopes)
         }
         ratio, q = None, len(slopes)
-        common = certified_minimum(own, np.zeros((1, q)))
+        common = certified_minimum(own, np.linalg.solve(T, self.estimates[slopes])[None])
+        if not common.attained[0]:
+            common = certified_minimum(own, np.zeros((1, q)))
         N_common, p_common = float(common.value[0]), self.fit.problem.size - (INTERCEPT in self.names) + fed.K
         scale = family.phi(N_common, own.pearson(common.b[0]), self.fit.n, p_common)
         within = np.array([T @ common.b[0], np.sqrt(scale * np.diagonal(T @ common.inverse[0] @ T.T))]).T

@@ -56,11 +56,17 @@ def _responses(found: Any, k: int) -> ClientFit:
     mean, expected = (float(np.average(v, weights=s)) * found.fit.unit for v in (y, family.mean(z)))
     c, slope, error = np.nan, np.nan, np.nan
     if family.name == "logistic" and np.ptp(y[s > 0.0]) > 0.0:
-        from sklearn.metrics import roc_auc_score
-
-        c = float(roc_auc_score(y, z, sample_weight=s))
+        c = _concordance(z, y, s)
         slope, error = _refitted(fed.subset([k]), family, z)
     return ClientFit(str(fed.labels[k]), int(fed.sizes[k]), mean, expected, c, slope, error)
+
+
+def _concordance(z: np.ndarray, y: np.ndarray, s: np.ndarray) -> float:
+    """Return the share of pairs of a one and a zero, by weights, that scores order rightly; ties count one half."""
+    _, at = np.unique(z, return_inverse=True)
+    ones, zeros = (np.bincount(at, weights=s * (y == v), minlength=at.max() + 1) for v in (1.0, 0.0))
+    below = np.cumsum(zeros) - 0.5 * zeros
+    return float(ones @ below / (ones.sum() * zeros.sum()))
 
 
 def _refitted(one: Federation, family: Family, z: np.ndarray) -> tuple[float, float]:
@@ -69,7 +75,7 @@ def _refitted(one: Federation, family: Family, z: np.ndarray) -> tuple[float, fl
     if not scale > 0.0:
         return np.nan, np.nan
     rows = replace(one, X=((z - z.mean()) / scale)[:, None], offset=None, columns=None)
-    again = certified_minimum(LikelihoodProblem(rows, family, site_intercepts=True), np.zeros((1, 1)))
+    again = certified_minimum(LikelihoodProblem(rows, family, site_intercepts=True), np.full((1, 1), scale))
     if not again.attained[0]:
         return np.nan, np.nan
     return float(again.b[0, 0]) / scale, float(np.sqrt(again.inverse[0, 0, 0])) / scale

@@ -379,7 +379,9 @@ def _own_intercept(family: Family, z: np.ndarray, y: np.ndarray, s: np.ndarray) 
             level = np.log(float(s @ (y * np.exp(-(a + z)))) / float(s.sum()))
         a += float(level) if np.isfinite(level) else 0.0
     for _ in range(MOST_STEPS):
-        slope, bend = float(s @ family.slope(a + z, y)), float(s @ family.curvature(a + z, y))
+        slopes = family.slope(a + z, y)
+        bends = family.curvature(a + z, y) if family.curvature_of is None else family.curvature_of(slopes, y)
+        slope, bend = float(s @ slopes), float(s @ bends)
         if not bend > 0.0:
             d = -np.sign(slope)
         else:
@@ -388,6 +390,6 @@ def _own_intercept(family: Family, z: np.ndarray, y: np.ndarray, s: np.ndarray) 
         if not np.isfinite(step):
             break
         a += step
-        if abs(step) <= 4e-16 * (1.0 + abs(a)):
+        if abs(step) <= 4e-16 * (1.0 + abs(a)) or 0.0 < c * step * step <= 1e-17:  # the next step is of order c d^2
             break
     return a

@@ -29,9 +29,8 @@ from fedconvex.analysis.summary_text import (
     shown_p,
     shown_ratio,
 )
-from fedconvex.report.drawings import COLOURS, INK, as_svg
+from fedconvex.report.drawings import COLOURS, INK, as_svg, check_folder
 from fedconvex.report.fairness import wilson_interval
-from fedconvex.report.page import check_folder
 
 if TYPE_CHECKING:
     from fedconvex.analysis.answer import Analysis, Differences
@@ -187,7 +186,7 @@ def _tests(found: Analysis) -> Table | None:
     rows = []
     for name, terms in [*((t, t) for t in found.rows.terms), ("all together", None)]:
         try:
-            one = found.test(terms, how)
+            one = found.overall if terms is None and found.overall is not None else found.test(terms, how)
         except ValueError:  # clustered by client, of more restrictions than clients less one
             rows.append([name, "–", "too few clients", "–"])
             continue

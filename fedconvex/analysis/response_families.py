@@ -41,6 +41,7 @@ class Family:
     terms: Function  # of (z, y): sizes of what l is computed from, which its rounding goes by
     refuse: Callable[[np.ndarray], str]  # what is wrong with y, or ""
     canonical: bool = True
+    curvature_of: Function | None = None  # curvature of (slope, y), where that is cheaper: in searches only
 
     def __repr__(self) -> str:
         return self.name
@@ -187,16 +188,17 @@ LOGISTIC = Family(
     "logistic", "Logistic", "logit", expit, _binomial_variance,
     lambda z, y: np.logaddexp(0.0, (1.0 - 2.0 * y) * z), lambda z, y: (1.0 - 2.0 * y) * expit((1.0 - 2.0 * y) * z),
     _logistic_curvature, _logistic_curvature, 1.0, "1", 0, "odds ratio", np.zeros_like,
-    lambda z, y: 1.0 + np.abs(z), _finite(_no_classes),
+    lambda z, y: 1.0 + np.abs(z), _finite(_no_classes), curvature_of=lambda d, y: np.abs(d) * (1.0 - np.abs(d)),
 )  # fmt: skip
 POISSON = Family(
     "poisson", "Poisson", "log", _exp, lambda mu: mu, _poisson_value, lambda z, y: _exp(z) - y, lambda z, y: _exp(z),
     _exp, 1.0, "1", 0, "rate ratio", lambda y: xlogy(y, y) - y - gammaln(y + 1.0), _log_link_terms,
-    _finite(_fractions),
+    _finite(_fractions), curvature_of=np.add,
 )  # fmt: skip
 QUASIPOISSON = Family(
     "quasipoisson", "Poisson", "log", _exp, lambda mu: mu, _poisson_value, lambda z, y: _exp(z) - y,
     lambda z, y: _exp(z), _exp, 1.0, "Pearson", 0, "rate ratio", None, _log_link_terms, _finite(_negatives),
+    curvature_of=np.add,
 )  # fmt: skip
 GAMMA = Family(
     "gamma", "Gamma", "log", _exp, lambda mu: mu**2, _gamma_value, lambda z, y: 1.0 - y * _exp(-z),

@@ -10,7 +10,7 @@ from fedconvex._files import write_file
 from fedconvex.bench.board import AXES, Board
 from fedconvex.bench.profiles import MOST, curve_figure, profile_figure
 from fedconvex.bench.written_tables import cost_table, fairness, notes_table, offence_table, summary_table, wins_table
-from fedconvex.report.page import check_folder
+from fedconvex.report.drawings import check_folder
 
 
 def write_page(board: Board, folder: str | os.PathLike[str]) -> Path:

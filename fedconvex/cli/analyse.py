@@ -80,7 +80,7 @@ def _analyse(args: argparse.Namespace) -> int:
     from fedconvex.report.tables import format_table, plain
 
     if args.report is not None:
-        from fedconvex.report.page import check_folder
+        from fedconvex.report.drawings import check_folder
 
         check_folder(args.report)
     pairs = [entry.rpartition("=") for entry in args.reference]

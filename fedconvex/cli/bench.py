@@ -73,7 +73,7 @@ def _bench(args: argparse.Namespace) -> int:
     from fedconvex.report.tables import aligned
 
     if args.report:
-        from fedconvex.report.page import check_folder
+        from fedconvex.report.drawings import check_folder
 
         check_folder(args.out)
     try:

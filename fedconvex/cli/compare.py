@@ -101,7 +101,7 @@ def _compare(args: argparse.Namespace) -> int:
     if args.test_size >= 1.0:
         raise bad("--test-size", "lie strictly between 0 and 1", args.test_size)
     if args.report is not None:
-        from fedconvex.report.page import check_folder
+        from fedconvex.report.drawings import check_folder
 
         check_folder(args.report)
     if args.save is not None:

@@ -140,7 +140,7 @@ def _verify(args: argparse.Namespace) -> int:
     if args.data is None:
         _alone(args)
     if args.report is not None:
-        from fedconvex.report.page import check_folder
+        from fedconvex.report.drawings import check_folder
 
         check_folder(args.report)
     from fedconvex._files import check_file

@@ -11,7 +11,7 @@ from fedconvex.comparison import figures
 from fedconvex.comparison.decision import best_joint, decision, span, times
 from fedconvex.comparison.outcomes import Outcome
 from fedconvex.comparison.summary_tables import cell_text, client_rows, column_rows, cost_rows, method_rows
-from fedconvex.report.page import check_folder
+from fedconvex.report.drawings import check_folder
 
 if TYPE_CHECKING:
     from fedconvex.comparison.result import Comparison

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedconvex.verify.check_records import Finding, StepChoice, Tightness
+from fedconvex import _files
+
+if TYPE_CHECKING:  # loading all theorems takes a second
+    from fedconvex.verify.check_records import Finding, StepChoice, Tightness
 
 # Stand-ins that the page's style replaces, so that one drawing serves light and dark: Okabe and Ito's palette there.
 INK, _GRID = "#010101", "#020202"
@@ -32,6 +38,22 @@ def needs_matplotlib() -> None:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
         raise ImportError('a page must have matplotlib: pip install "fedconvex[report]"') from error
+
+
+def check_folder(folder: str | os.PathLike[str]) -> Path:
+    """Return the folder if a page can be written into it, judged before any work is done.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib or Jinja2 is not installed.
+    ValueError
+        If the folder cannot be made or written to.
+    """
+    needs_matplotlib()
+    if find_spec("jinja2") is None:
+        raise ImportError('a page must have jinja2: pip install "fedconvex[report]"')
+    return _files.check_folder("--report", folder)
 
 
 def curve_drawing(finding: Finding, prefix: str) -> str:

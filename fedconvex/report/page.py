@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fedconvex import _files
 from fedconvex._files import write_file
 from fedconvex.report.checks import tightest_ratio
-from fedconvex.report.drawings import curve_drawing, needs_matplotlib, step_drawing, tightness_drawing
+from fedconvex.report.drawings import check_folder, curve_drawing, step_drawing, tightness_drawing
 from fedconvex.theory.bound import Bound
 from fedconvex.verify import Outcome
 from fedconvex.verify.check_records import (
@@ -31,22 +29,6 @@ MARKS = {
     Outcome.NOT_APPLICABLE: "–",
     Outcome.CONTRADICTED: "!",
 }
-
-
-def check_folder(folder: str | os.PathLike[str]) -> Path:
-    """Return the folder if a page can be written into it, judged before any work is done.
-
-    Raises
-    ------
-    ImportError
-        If matplotlib or Jinja2 is not installed.
-    ValueError
-        If the folder cannot be made or written to.
-    """
-    needs_matplotlib()
-    if find_spec("jinja2") is None:
-        raise ImportError('a page must have jinja2: pip install "fedconvex[report]"')
-    return _files.check_folder("--report", folder)
 
 
 def write_page(found: VerificationReport, folder: str | os.PathLike[str]) -> Path:
