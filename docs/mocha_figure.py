@@ -44,7 +44,7 @@ def plane(axis: object) -> None:
     """Draw two tasks: D and its bound at alpha, whose minimiser is the next alpha."""
     problem = one_row_each(2, 0.4)
     sigma, alpha = problem.pencil_sigma(), np.array([-0.25, 0.45])
-    u, v = np.linspace(-0.5, 0.9, 90), np.linspace(-0.6, 0.75, 90)
+    u, v = np.linspace(-0.5, 0.9, 27), np.linspace(-0.6, 0.75, 27)
     points = np.stack(np.meshgrid(u, v), axis=-1)
     dual = np.apply_along_axis(problem.dual_value, 2, points)
     above = np.apply_along_axis(lambda a: bound(problem, alpha, a - alpha, sigma), 2, points)
@@ -64,7 +64,7 @@ def plane(axis: object) -> None:
 def line(axis: object) -> None:
     """Draw six tasks along the nodes' answers: D and its bounds for a safe sigma' and for 1."""
     problem = one_row_each(6)
-    alpha, s = np.zeros(6), np.linspace(0.0, 1.25, 80)
+    alpha, s = np.zeros(6), np.linspace(0.0, 1.25, 26)
     for sigma, colour in ((problem.pencil_sigma(), COLOURS[0]), (1.0, COLOURS[1])):
         delta = node_steps(problem, alpha, sigma)
         axis.plot(s, [problem.dual_value(alpha + x * delta) for x in s], color=colour, linewidth=1.6)
@@ -89,6 +89,7 @@ def accuracies(axis: object) -> None:
         axis.plot(trace.round, best - trace.dual, color=colour, label=f"θ = {theta:g}: {passes:.1f} passes a round")
     axis.legend(fontsize=8, frameon=False)
     panel(axis, "Nodes stop at accuracy θ: logistic loss, 8 tasks", "rounds", "$D(α) - D^*$", "y")
+    axis.minorticks_off()
 
 
 def draw() -> None:
