@@ -395,7 +395,12 @@ THEOREMS = (
         loose="Attained by two parabolas; 15 to 20 times on random federations.",
         method=fixed_step(0.25, local_steps=5),
         space=_SPACE,
-        checks=(unequal_hessians, diabetes, shifted_logistic),  # the last is not least squares
+        checks=(
+            unequal_hessians,
+            diabetes,
+            Check(two_parabolas[0], fixed_step(0.01, local_steps=5)),
+            shifted_logistic,  # not least squares
+        ),
     ),
     Theorem(
         name="fedavg-constant-steps",
@@ -452,6 +457,10 @@ THEOREMS = (
         loose="It compares pairs of clients where the distance from the mean counts: a factor 1.41 to 2.",
         method=fixed_step(0.25, local_steps=5),
         space=_SPACE,
-        checks=(unequal_hessians, diabetes),
+        checks=(
+            unequal_hessians,
+            diabetes,
+            *(Check(two_parabolas[0], fixed_step(0.01, local_steps=E)) for E in (1, 5)),
+        ),
     ),
 )

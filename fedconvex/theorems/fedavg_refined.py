@@ -446,6 +446,7 @@ THEOREMS = (
             *_WHERE_UNIFORM,
             Check(noisy_kinks[0], fixed_step(0.8, local_steps=2, batch_size=20), 40, at_minimiser),
             Check(shifted_logistic, fixed_step(0.5, local_steps=3, scheme=UniformSampling)),  # not all clients
+            Check(one_parabola[0], fixed_step(1.9), 5),  # too long a step
         ),
         **_UNIFORM,
     ),
@@ -454,7 +455,7 @@ THEOREMS = (
         title="FedAvg, convex, R1#",
         bound=fedavg_refined_sharp,
         says="R1 with half the noise or less, a smaller drift and steps up to 1/L: its noise is attained.",
-        checks=(*_WHERE_UNIFORM, *_NOISY_KINKS),
+        checks=(*_WHERE_UNIFORM, *_NOISY_KINKS, Check(one_noisy_client, fixed_step(1.0, local_steps=3, batch_size=1))),
         **_UNIFORM,
     ),
     Theorem(

@@ -435,6 +435,7 @@ THEOREMS = (
         rounds=30,
         checks=(
             unequal_hessians,
+            Check(steep_and_flat, decaying_step(local_steps=1000), 1, at_minimiser),
             shifted_logistic,
             diabetes,
             *(

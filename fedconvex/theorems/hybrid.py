@@ -323,6 +323,7 @@ THEOREMS = (
             blocks.with_a_gap,
             blocks.tumours_in_blocks,
             *(Check(blocks.with_a_gap, _ascent(batch_size=3, drop=0.1), T) for T in (1, 2)),
+            Check(blocks.six_equal_rows, _ascent(batch_size=5), 5),
             Check(blocks.tumours_in_blocks, _steps(0.5, 1)),  # another method
             two_clients,  # no blocks
         ),
@@ -347,6 +348,7 @@ THEOREMS = (
             Check(blocks.tumours_in_blocks, _steps(0.4, 5)),
             Check(blocks.one_column, _steps(0.38, 8), start=blocks.between),
             Check(blocks.with_a_gap, _steps(1.2, 5)),  # too large
+            Check(blocks.one_column, _steps(2.0, 1)),  # not for a block alone
         ),
         space=blocks.blocks_space(_steps, share=Real(0.02, 1.9, 3.0), Q=Whole(1, 8)),
         **_ABOUT,

@@ -214,6 +214,7 @@ _DRAWN: tuple[Instance | Check, ...] = (
         for instance in pair
         for scheme in schemes
     ),
+    Check(one_that_counts, decaying_step(scheme=ScaledSampling), 1, 0.0),
 )
 
 THEOREMS = (

@@ -232,6 +232,7 @@ _GUIDE: dict[str, Any] = {
     "space": local_sgd_space(fixed_step, 0.25, most=16, rounds=(1, 5), weighted=True),
 }
 _PULLED = Check(two_clients, fixed_step(0.01, local_steps=3))
+_IN_MILLIONS = Check(two_clients_in_millions, fixed_step(0.25), 1)
 _NOISY = Check(equal_clients, fixed_step(0.01, local_steps=3, batch_size=1))
 _ONE_NOISY = Check(equal_clients, fixed_step(0.01, batch_size=1), 1, at_minimiser)
 
@@ -269,6 +270,7 @@ THEOREMS = (
             equal_hessians,
             diabetes_whitened,
             _PULLED,
+            _IN_MILLIONS,
             _NOISY,
             _ONE_NOISY,
             unequal_hessians,

@@ -358,7 +358,7 @@ THEOREMS = (
             tumours,
             Check(tumours, _blocks(local_steps=10)),
             Check(one_column_thrice, _blocks(local_steps=4), 2, start=between),
-            Check(three_owners, _blocks(damping=1.0)),  # undamped
+            *(Check(i, _blocks(damping=1.0)) for i in (three_owners, one_column_thrice)),  # undamped
             Check(three_owners, _blocks(step_share=1.5)),  # other steps
             Check(three_owners, _blocks(order="in turn")),
             Check(three_owners, _blocks(participation=1)),

@@ -114,6 +114,12 @@ def one_row_two_labels() -> HybridProblem:
     return _grid(np.full((2, 2), np.sqrt(0.5)), np.array([1.0, -1.0]), Squared(), 0.5, 2, 2)
 
 
+@example("six equal rows", "one group of 6 equal rows with labels of either sign, one owner, least squares")
+def six_equal_rows() -> HybridProblem:
+    """Five of them in a round gain less than the square of the factor would."""
+    return _grid(np.ones((6, 1)), np.array([-1.0, -1.0, -1.0, 1.0, 1.0, 1.0]), Squared(), 0.5, 1, 1)
+
+
 @example("one column, many owners", "2 x 3 blocks of the same column, least squares")
 def one_column() -> HybridProblem:
     """Where owners disagree only l2 has curvature; F's is 1 where they agree."""

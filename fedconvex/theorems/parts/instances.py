@@ -54,6 +54,31 @@ two_parabolas = [
 ]
 
 
+@example("one noisy client", "one client, (w ± 1)²/2 row by row")
+def one_noisy_client() -> Problem:
+    """All of its noise is in the mean of the models, however many local steps."""
+    return Problem(Federation.from_clients([([[1.0], [1.0]], [1.0, -1.0])]), Squared())
+
+
+@example("two clients, in millions", "two clients, (w - u ± u/2)²/2, u = 10⁻⁶: labels in millions")
+def two_clients_in_millions() -> Problem:
+    """zeta = 5e-7."""
+    return Problem(Federation.from_clients([([[1.0]], [0.5e-6]), ([[1.0]], [1.5e-6])]), Squared())
+
+
+@example("steep and flat", "5 w² and (w - 1)²/2")
+def steep_and_flat() -> Problem:
+    """With many local steps from the optimum each client goes to a minimiser of its own."""
+    return Problem(Federation.from_clients([([[10.0**0.5]], [0.0]), ([[1.0]], [1.0])]), Squared())
+
+
+@example("one that counts", "3 clients of weights 0.8, 0.1, 0.1, (w - y)²/2 with y = -1, 1, 1")
+def one_that_counts() -> Problem:
+    """sum p² is twice what equal weights have."""
+    rows = [([[1.0]], [y]) for y in (-1.0, 1.0, 1.0)]
+    return Problem(Federation.from_clients(rows), Squared(), weights=np.array([0.8, 0.1, 0.1]))
+
+
 def _rare_parabola(unit: float) -> Problem:
     """H_1 = 1 and H_2 = 0.1: the lower bound on constant steps is nearly attained, to the third order of the step."""
     rows = [([[unit]], [1.0]), ([[unit * 0.1**0.5]], [-1.0])]
