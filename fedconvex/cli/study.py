@@ -170,6 +170,11 @@ def _check(args: argparse.Namespace) -> int:
         held = found.rows.n * (q.features + 1)
         allowed = site.told.allowed(held)
         say(f"{q.name} takes about {q.usual:,} numbers; the rows hold {held:,}, and {allowed:,.0f} may be answered")
+        if q.summed:
+            most = site.limits["summed"] * held
+            say(
+                f"{q.name} takes about {q.summed:,} more for sums over all sites; {most:,.0f} may be answered for these"
+            )
     say("What leaves this site" + (", as sums over all sites only:" if study.secure_sums else ":"))
     say(format_table(["question", "when", "what", "numbers", ""], lines, width=fits()))
     return OK
@@ -287,11 +292,14 @@ def _audit(args: argparse.Namespace) -> int:
         return OK
     rows = table(_log_of(args.site))
     say(format_table(["question", "kind", "answers", "numbers", "refused", "first", "last"], rows, width=fits()))
-    last, end, sent = None, None, 0
+    last, end, sent, sums = None, None, 0, 0
     for end in read_log(_log_of(args.site)):
         last, sent = end if "held" in end else last, sent + end.get("sent", 0)
+        sums = end.get("sums", sums)
     if last is not None:
         say(f"{last['ledger']:,} numbers answered, about rows that hold {last['held']:,}; {sent:,} bytes of messages")
+        if sums:
+            say(f"{sums:,} more for sums over all sites, of compare")
     if end is not None:
         say(f"the last line is number {end['n']}, its hash {end['hash'][:16]}: noted elsewhere, they show a later cut")
     return OK

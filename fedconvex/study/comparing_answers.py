@@ -128,7 +128,13 @@ def what_leaves(plan: ComparePlan) -> list[tuple[str, str, int, str, bool]]:
         *out,
         ("in cross-validation", "alone: losses of the rows of the folds, by l2", plan.passes * (1 + L), "once", hidden),
         ("at the end", "sums of errors on held-out rows, and of their squares", m, "once", hidden),
-        ("at the end", "what each kind of model is worth here, unless the site keeps it", row, "once", False),
+        (
+            "at the end",
+            "what each kind of model is worth here, in no sum, unless the site keeps it",
+            row,
+            "once",
+            False,
+        ),
     ]
 
 
