@@ -356,3 +356,11 @@ def test_your_own_tasks_are_taken_as_they_are():
     assert outcomes["mocha-smooth"][0] is Outcome.HOLDS
     assert outcomes["fedavg-convex"] == (Outcome.NOT_APPLICABLE, "needs a Problem, got MultiTaskProblem")
     assert outcomes["svrg"][0] is Outcome.NOT_APPLICABLE
+
+
+def test_rows_whose_products_overflow_are_not_decided():
+    """Rows of 1e150: the steps of one round overflow, and an infinite gap refutes nothing."""
+    fed = Federation.from_arrays(np.full((5, 1), 1e150), np.ones(5), np.array([0, 0, 0, 0, 1]))
+    problem = MultiTaskProblem(fed, Logistic(), Independent(1e-12))
+    verdict = verify("mocha-lipschitz", problem, MOCHA(epochs=5.0, sigma="pencil"), rounds=2, most=64)
+    assert verdict.outcome is Outcome.INCONCLUSIVE and "scale the features" in verdict.reason, verdict

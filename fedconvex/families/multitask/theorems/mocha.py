@@ -41,6 +41,7 @@ from fedconvex.methods import MOCHA, Clock, CoCoA
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.quantities import Exact, Sample
+from fedconvex.theory.bound import with_powers
 
 __all__ = [
     "STATEMENT",
@@ -391,6 +392,7 @@ def _exact(sample: Sample) -> Exact:
 
 def _read(s: Setting) -> Reading:
     is_method(NAME, s.method, MOCHA, CoCoA)
+    with_powers(NAME, "max ‖x_i‖²", max(float(s.problem.federation.row_norms2.max()), 1.0))  # models are sums of rows
     c = constants_of(s)
     p_max, theta_max, checked = accuracy(s)
     start = float(dual_value(first_state(s))[0]) + s.problem.solve().value
