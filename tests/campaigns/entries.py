@@ -684,7 +684,7 @@ def own() -> dict[str, dict[str, Any]]:
         **{name: {"data": files["csv"], "target": "y"} for name in ("tables.read_frame", "tables.read_table")},
         "tables.look": {"data": files["csv"], "client": None},
         "Federation.from_frame": {"data": table, "target": "y", "client": "who"},
-        "compare": {"data": w["labelled"], "target": None, "client": None, "methods": ["pooled"], "folds": 2},
+        "compare": {"data": w["labelled"], "target": None, "client": None, "methods": ["pooled"], "folds": 2, "splits": 1},
         "comparison.compare_owners": {"data": w["columns_of_owners"], "loss": w["squared"], "folds": 2},
         "preprocessing.fit_federated": {"columns": columns, "frames": [frame.take(range(9)), frame.take(range(9, 18))]},
         "datasets.federation_of_moments": {"S": np.eye(2)[None], "b": two[None], "c": np.ones(1)},
