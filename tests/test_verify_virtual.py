@@ -119,3 +119,15 @@ def test_hypotheses_that_fail_are_named():
     ]:
         found = verify(theorem, problem, method, rounds=9)
         assert found.outcome is Outcome.NOT_APPLICABLE and words in found.reason
+
+
+def test_shifts_far_below_the_prior_are_not_decided():
+    """Shifts of 1e-16 beside a prior of precision 1/2: local solutions have no digits there, and the model stands."""
+    rng = np.random.default_rng(233)
+    y = 1e-8 * rng.normal(size=8)
+    fed = Federation.from_arrays(np.full((8, 1), 1.3e-8), y, np.repeat([0, 1, 2], [4, 3, 1]))
+    problem = GaussianPosteriorProblem(
+        fed, Squared(), prior_precision=0.5, covariance="diagonal", private_precision=2.0
+    )
+    found = verify("virtual-growth", problem, VIRTUAL(rho=0.5), rounds=2)
+    assert found.outcome is Outcome.INCONCLUSIVE and "rounding" in found.reason, found

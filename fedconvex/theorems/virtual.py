@@ -235,7 +235,8 @@ def _read_growth(s: Setting) -> Reading:
 def _growth(s: Setting, rounds: Sequence[int]) -> Found:
     right, steps = fixed_shifts(problem_of(s)), steps_of(s, max(rounds))
     errors = np.array([float(np.linalg.norm(step.shifts - right)) for step in steps])
-    return growths(errors, rounds, UNIT * len(steps) * (float(np.linalg.norm(right)) + errors[0]))
+    spread = math.sqrt(float(np.abs(problem_of(s).prior.precision).max()))  # means are found to a share of it
+    return growths(errors, rounds, UNIT * len(steps) * (float(np.linalg.norm(right)) + errors[0] + spread))
 
 
 def _read_descent(s: Setting) -> Reading:
