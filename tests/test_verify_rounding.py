@@ -17,6 +17,7 @@ from fedconvex.methods import (
     ProportionalSampling,
     ProximalPoint,
     RADFed,
+    UniformSampling,
 )
 from fedconvex.problems import MovingTarget
 from fedconvex.theorems.dynamic_msd import msd_paper, msd_refined
@@ -213,7 +214,7 @@ def test_numbers_without_digits_are_no_violation():
     )
     problem = squares()
     assert verify(tiny, problem, DynamicFedAvg(step_size=0.1), rounds=1).outcome is not Outcome.VIOLATED
-    larger = tiny._replace(exact=lambda s, rounds: Found(np.array([1e-300]), np.zeros(1)))
+    larger = tiny._replace(exact=lambda s, rounds: Found(np.array([1e-280]), np.zeros(1)))
     assert verify(larger, problem, DynamicFedAvg(step_size=0.1), rounds=1).outcome is Outcome.VIOLATED
 
 
@@ -642,3 +643,14 @@ def test_what_linear_algebra_cannot_solve_is_inconclusive():
     assert verdict.outcome is Outcome.INCONCLUSIVE and "double precision" in verdict.reason
     overflown = fedavg_round(squares(), step_size=0.1, local_steps=2)._replace(matrix=np.full((2, 2), np.inf))
     assert overflown.spectral_radius == math.inf
+
+
+def test_squares_of_1e_302_refute_nothing():
+    """Rows of 1e-150: gradients are found to 1e-16 of the loss, and their squares are below every digit of that."""
+    fed = Federation.from_arrays(
+        np.full((8, 1), 1.5e-150), np.array([-1.0, 1, -1, 1, 1, -1, -1, -1]), [0] + 3 * [1] + 4 * [2]
+    )
+    method = DynamicFedAvg(step_size=19.0, local_steps=2, participation=UniformSampling(1))
+    problem = Problem(fed, Logistic(), 0.1, "uniform")
+    found = verify("dynamic-incremental-noise-at", problem, method, rounds=3, most=64)
+    assert found.outcome in (Outcome.INCONCLUSIVE, Outcome.VACUOUS), found
