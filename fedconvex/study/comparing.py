@@ -128,9 +128,7 @@ class Search:
         for s, one, there in zip(plan.whole_sets, each, known, strict=True):
             one = np.where(there[:, None], one, np.inf)
             rows = self.counts.held[:, s + 1 : s + 1 + plan.folds].astype(float)
-            fair = kind == "afl"
-            counts, least = (rows, plan.min_rows) if fair else (rows.sum(axis=0)[None], None)
-            out.append(tuned_by_sums(np.moveaxis(one, 2, 0).transpose(0, 2, 1), counts, L2S, least))
+            out.append(tuned_by_sums(np.moveaxis(one, 2, 0).transpose(0, 2, 1), rows.sum(axis=0)[None], L2S))
         return out
 
     def final(self, kind: str, l2: np.ndarray) -> np.ndarray:
@@ -270,7 +268,7 @@ def _notes(plan: ComparePlan, search: Search, tuned: dict[str, Tuned], rows: lis
     notes = []
     if not search.free[plan.whole_sets].all():
         notes.append("A class is missing from the training rows, so that intercepts are penalised like other weights.")
-    if {"mocha", "mean-regularised"} & set(plan.kinds):
+    if "mean-regularised" in plan.kinds:
         notes.append("In models per client that are tied, the intercept is penalised like other weights.")
     if ends := [name for name, t in tuned.items() if t.at_end and name != "alone"]:
         notes.append(f"The chosen l2 is the smallest or largest that was tried: {', '.join(ends)}.")

@@ -7,9 +7,7 @@ standardised. Sums of a set are divided by the rows of all sites in it.
 |---|---|
 | center, unit (S, p) | sums of columns and target, the target last, less the centres in these units; and of squares |
 | pooled, mean-regularised (M, p) | value, gradient, Hessian's triangle (`comparing_site`), unless few rows make it up |
-| mocha (M, t) | sum of losses, the upper triangle of w_k w_k' |
-| afl (M, p), mix (M, K) | the site's own value and gradient, in its place among K; mix_k times the Hessian |
-| these with held (M,) | losses of the rows of the set's fold; of afl in the site's place |
+| these with held (M,) | losses of the rows of the set's fold |
 | alone (P,) | of each pass: losses in cross-validation, each fold with the l2 of the others, and by l2 |
 | score (1,), final models | sums of errors, and of their squares, of all models on held-out rows |
 | row (1,), spread, final models | what these models are worth at the site, in its place, if it tells |
@@ -55,8 +53,6 @@ def kind_of_question(plan: ComparePlan, asked: Arrays) -> str:
     for kind in joint:
         wanted[kind] = {kind, "part", "l2", *FRAME}
         wanted[f"{kind} held"] = wanted[kind] | {"held"}
-    if "afl" in joint:
-        wanted["afl"] = wanted["afl"] | {"mix"}
     for name, arrays in wanted.items():
         if asked.keys() == arrays:
             return name
@@ -75,15 +71,9 @@ def shapes(problem: Any, asked: Arrays) -> dict[str, tuple[int, ...]]:
         return scored.shapes(plan)
     if what == "row":
         return {"row": (K, *scored.row_shape(plan))}
-    kind, _, held = what.partition(" ")
-    if held:
-        return {"losses": (m, K) if kind == "afl" else (m,)}
-    one: dict[str, tuple[int, ...]] = {"loss": (), "slope": (plan.p,), "bend": (plan.t,), "lost": ()}
-    if kind == "mocha":
-        one = {"loss": (), "outer": (plan.t,)}
-    if kind == "afl":
-        one = {"loss": (K,), "slope": (K, plan.p), "bend": (plan.t,)}
-    return {name: (m, *shape) for name, shape in one.items()}
+    if what.endswith(" held"):
+        return {"losses": (m,)}
+    return {"loss": (m,), "slope": (m, plan.p), "bend": (m, plan.t), "lost": (m,)}
 
 
 def told_apart(plan: ComparePlan, K: int, asked: Arrays) -> tuple[int, int]:
@@ -94,13 +84,11 @@ def told_apart(plan: ComparePlan, K: int, asked: Arrays) -> tuple[int, int]:
     Refused
         If it is no question.
     """
-    what, m = kind_of_question(plan, asked), len(asked.get("part", ()))
-    own = {"afl": m * (plan.p + 1), "afl held": m, "row": int(np.prod(scored.row_shape(plan)))}.get(what, 0)
+    what = kind_of_question(plan, asked)
+    own = int(np.prod(scored.row_shape(plan))) if what == "row" else 0
     if what == "center":
         every = 2 * int(asked["center"].size)
-    elif what == "afl":
-        every = own + m * plan.t
-    elif what in ("afl held", "row"):
+    elif what == "row":
         every = own
     else:
         form = shapes(_Form(plan, _Sizes(K)), asked)
@@ -171,16 +159,16 @@ def report(problem: Any, k: int, asked: Arrays) -> dict[str, np.ndarray]:
 
 def _check(problem: Any, what: str, asked: Arrays) -> None:
     """Raise `Refused` unless the arrays of a question fit together, and are finite."""
-    plan, K, m = problem.plan, problem.federation.K, len(asked.get("part", ()))
+    plan, m = problem.plan, len(asked.get("part", ()))
     S, P, p = plan.sets, plan.passes, plan.p
     wanted = {
         **dict.fromkeys(("center", "unit"), (S, p)), **dict.fromkeys(("shift", "scale"), (S, p - 1)),
-        "target": (S, 2), "part": (m,), "l2": (m,), "held": (m,), "mix": (m, K), "alone": (P,),
+        "target": (S, 2), "part": (m,), "l2": (m,), "held": (m,), "alone": (P,),
         "score": (1,), "row": (1,), "spread": scored.spread_shape(plan),
     }  # fmt: skip
     rows = P if what in ("score", "row") else m
     for kind in plan.kinds:
-        wanted |= {kind: (rows, plan.t if kind == "mocha" else p), f"{kind} l2": (P,)} if kind != "alone" else {}
+        wanted |= {kind: (rows, p), f"{kind} l2": (P,)} if kind != "alone" else {}
     for name, a in asked.items():
         if a.dtype != FLOATS or a.shape != wanted[name] or not np.isfinite(a).all():
             raise Refused(f"its {name} is no finite array {wanted[name]}")
@@ -225,11 +213,7 @@ def _held(problem: ComparedSite, kind: str, s: int, asked: Arrays, at: np.ndarra
     W = models_of(problem, kind, s, asked["l2"][at], asked[kind][at], asked)
     X, y = problem.standardised(asked, s, problem.parted.held[s])
     losses = [losses_at(problem.loss, X @ w, y).sum() / problem.federation.sizes.sum() for w in W]
-    if kind != "afl":
-        return {"losses": np.array(losses)}
-    own = np.zeros((len(W), problem.federation.K))
-    own[:, problem.number] = losses
-    return {"losses": own}
+    return {"losses": np.array(losses)}
 
 
 def _alone(problem: ComparedSite, asked: Arrays) -> dict[str, np.ndarray]:

@@ -18,8 +18,6 @@ from fedconvex.comparison.cross_validation import L2S
 from fedconvex.comparison.splits import Split, fold_of, parts_in, splits_of
 from fedconvex.federation import Federation
 
-KINDS = ("pooled", "afl", "mocha", "mean-regularised", "alone")  # in the order of tables
-
 
 @dataclass(frozen=True, eq=False)
 class ComparePlan:

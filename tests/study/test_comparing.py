@@ -192,10 +192,10 @@ def test_a_hessian_of_few_rows_is_not_told():
     part, one = Problem(Federation.from_clients([(X, y)]), Logistic()), np.ones(1)
     out = 1e3 * np.array([1.0, 0.3, 0.0])
     out[2] = -X[7] @ out  # between the score of one row and those of all others
-    told = comparing_site._pooled(None, part, 1.0, one, np.array([out, np.zeros(3)]), {}, None)
+    told = comparing_site._pooled(part, 1.0, one, np.array([out, np.zeros(3)]))
     assert told["lost"].tolist() == [1.0, 0.0]
     assert not told["bend"][0].any() and not told["slope"][0].any() and told["bend"][1].any()
-    near = comparing_site._near_mean(None, part, 1.0, one * 1e3, np.array([out]), {}, np.arange(1))
+    near = comparing_site._near_mean(part, 1.0, one * 1e3, np.array([out]))
     assert near["lost"][0] == 1.0 and not near["bend"].any() and not near["slope"].any()
 
 
