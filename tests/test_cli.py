@@ -532,7 +532,7 @@ def test_verify_a_violated_theorem_is_exit_status_1(capsys, monkeypatch, tmp_pat
     page = (tmp_path / "out" / "index.html").read_text()
     assert page.count("✗ VIOLATED") > decided
     assert "Something is violated" in page
-    assert _json(capsys, *argv[:3], status=1)["counts"]["VIOLATED"] == decided
+    assert _json(capsys, *argv[:4], status=1)["counts"]["VIOLATED"] == decided
 
 
 def test_verify_your_own_data(capsys, table, tmp_path):

@@ -77,7 +77,7 @@ class FederatedGLM(RegressorMixin, BaseEstimator):
     >>> model.coef_.shape, model.standard_errors_.shape, model.accuracy_ < 1e-6
     ((2,), (2,), True)
     >>> print(model.summary().splitlines()[1])
-    Family     poisson, link log
+    Family        poisson, link log
     """
 
     __metadata_request__fit: ClassVar = {"clients": True, "offset": True}
