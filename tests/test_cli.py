@@ -89,6 +89,7 @@ def test_default_run_converges_and_says_so(capsys):
     assert max(map(len, out.splitlines())) <= 120
 
 
+@pytest.mark.slow
 def test_default_run_is_what_the_library_computes(capsys):
     facts = _json(capsys, "solve")
     X, y, _ = load_bundled("breast_cancer")
