@@ -375,6 +375,21 @@ def test_join_without_anybody_to_answer_sends_nothing(tmp_path, monkeypatch, cap
     assert not (tmp_path / "state_va").exists()
 
 
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [("('x', 1) must listen; got no answer", 75), ("got 'KeyboardInterrupt' there", 75), ("got 'Terminated' there", 75),
+     ("got 'Stopped' there", 3)],
+)  # fmt: skip
+def test_join_says_whether_to_try_again(tmp_path, monkeypatch, capsys, said, status):
+    def lost(*_):
+        raise ConnectionError(said)
+
+    written(tmp_path)
+    monkeypatch.setattr("fedconvex.study.participation.take_part", lost)
+    assert main(["study", "join", str(tmp_path / "study.toml"), str(tmp_path / "va.toml"), "--yes"]) == status
+    assert said in capsys.readouterr().out
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX systems")
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -407,8 +422,7 @@ def test_serve_and_join_end_by_signals_without_a_traceback(tmp_path, number, sta
     site.send_signal(number)
     code, text = ended(site)
     assert code == status and "the same command goes on where it was" in text
-    site = started(*join, until="study wards")
-    assert "north has joined" in server.stdout.readline()
+    site = started(*join, "--wait", "20", until="study wards")
     server.send_signal(number)
     code, text = ended(server)
     assert code == status and "the same command goes on where it was" in text
