@@ -165,7 +165,8 @@ def test_unknown_names_are_refused():
 
 @pytest.mark.slow
 def test_equal_seeds_give_equal_findings():
-    suite = checks(["fedavg-strongly-convex"])[1:2] + checks(["fedavg-convex"])[:1]
+    random = [c for c in checks(["fedavg-strongly-convex"]) if c.instance.name == "shifted logistic"]
+    suite = (*random[:1], *checks(["fedavg-convex"])[:1])
     one, two, other = (verify_suite(suite, seed=s, most=128, tightness=False, curves=True) for s in (3, 3, 4))
     for a, b, c in zip(one.findings, two.findings, other.findings, strict=True):
         assert (a.verdict.measured, a.verdict.high) == (b.verdict.measured, b.verdict.high)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 import os
 import re
@@ -407,7 +408,8 @@ def test_serve_and_join_end_by_signals_without_a_traceback(tmp_path, number, sta
         command = [sys.executable, "-m", "fedconvex", "study", *argv]
         environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path}
-        process = subprocess.Popen(command, env=environment, **pipes)
+        heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # background jobs ignore it
+        process = subprocess.Popen(command, env=environment, preexec_fn=heard, **pipes)
         assert until in (line := process.stdout.readline()) or until in (line := process.stdout.readline()), line
         return process
 
