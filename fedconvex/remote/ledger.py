@@ -281,7 +281,7 @@ class Audit:
         told = [r for r, f in enumerate(finite) if f.all()]  # else the answer is NaN
         new = [new[r] for r in told]
         for i, views in enumerate(new):
-            if own and effective_rows(views[1]) < min(_MADE_OF, 0.5 * fed.n):
+            if own and is_made_of_few(views[1]):
                 return _FEW
             for before in (*self._views, *new[:i], (np.zeros_like(views[0]), *views[1:])):
                 for now, then in zip(views, before, strict=True):
@@ -318,11 +318,12 @@ class Audit:
         return out
 
 
-def effective_rows(h: np.ndarray) -> float:
-    """Return how many rows weights (n, C) are those of, (sum h)^2/sum h^2: of the output of the fewest; inf of none."""
-    top = h.max(axis=0)
+def is_made_of_few(h: np.ndarray) -> bool:
+    """Whether weights (n, C) are those of fewer than five rows, or than half, by (sum h)^2/sum h^2 of any output."""
+    n, top = len(h), h.max(axis=0)
     h = h[:, top > 0.0] / top[top > 0.0]  # squares of small ones would be zero
-    return float(np.min(h.sum(axis=0) ** 2 / np.square(h).sum(axis=0), initial=math.inf))
+    rows = np.min(h.sum(axis=0) ** 2 / np.square(h).sum(axis=0), initial=math.inf)
+    return not rows >= min(_MADE_OF, 0.5 * n)  # also where they are not numbers
 
 
 def curvatures_at(risk: Any, scores: np.ndarray, slopes: np.ndarray) -> np.ndarray:

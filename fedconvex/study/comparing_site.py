@@ -20,13 +20,12 @@ from typing import Any
 import numpy as np
 
 from fedconvex.analysis.site_answers import triangle
-from fedconvex.analysis.site_problems import LEAST
 from fedconvex.comparison.designs import Scaling
 from fedconvex.federation import Federation
 from fedconvex.methods.parts import newton_steps
 from fedconvex.problems import Problem
 from fedconvex.problems.protocol import COEFFICIENTS, ClientWeights, client_weights
-from fedconvex.remote.ledger import curvatures_at, effective_rows
+from fedconvex.remote.ledger import curvatures_at, is_made_of_few
 from fedconvex.study.comparing_plan import ComparePlan, Parted
 
 _STEPS, _FINE = 200, 1e-14  # of a site's own search: steps at most, and the squared decrement, relative, to stop at
@@ -107,11 +106,10 @@ def _at(part: Problem, w: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
     return float(f), np.asarray(g), np.asarray(H)
 
 
-def is_made_of_few(part: Problem, w: np.ndarray) -> bool:
-    """Whether a Hessian would be made of fewer than five rows, or half of the site's: far out it is theirs."""
+def _told_of_few(part: Problem, w: np.ndarray) -> bool:
+    """Whether a Hessian would be made of too few of the site's rows: far out it is theirs."""
     scores = np.asarray(part.federation.X @ w)[:, None]
-    rows = effective_rows(curvatures_at(part, scores, scores))
-    return not rows >= min(LEAST, 0.5 * part.federation.n)
+    return is_made_of_few(curvatures_at(part, scores, scores))
 
 
 def _near(part: Problem, share: float, l2: np.ndarray, w0: np.ndarray) -> np.ndarray:
@@ -157,7 +155,7 @@ def _pooled(part: Problem, share: float, l2: np.ndarray, W: np.ndarray) -> dict[
 def _unless_few(part: Problem, W: np.ndarray, loss: Any, slope: Any, bend: Any) -> dict[str, np.ndarray]:
     """Return values with derivatives; zeros, and a mark, where few rows make up the Hessian, or it overflows."""
     each = zip(W, loss, slope, bend, strict=True)
-    lost = np.array([not np.isfinite(np.hstack([f, g, H])).all() or is_made_of_few(part, w) for w, f, g, H in each])
+    lost = np.array([not np.isfinite(np.hstack([f, g, H])).all() or _told_of_few(part, w) for w, f, g, H in each])
     found = {"loss": np.array(loss), "slope": np.array(slope), "bend": np.array(bend)}
     told = {name: np.where(lost.reshape(-1, *[1] * (a.ndim - 1)), 0.0, a) for name, a in found.items()}
     return told | {"lost": lost.astype(float)}
