@@ -321,7 +321,7 @@ THEOREMS = (
             breast_cancer,
             Check(mean_estimation, fixed_step(0.25, local_steps=3, batch_size=2)),
             *WITHIN_REACH,
-            Check(noisy_kinks[0], fixed_step(0.25, local_steps=16, batch_size=20), 20, at_minimiser),
+            Check(noisy_kinks[0], fixed_step(0.25, local_steps=16, batch_size=20), 4, at_minimiser),
             # hypotheses that fail
             Check(diabetes, fixed_step(0.25, local_steps=3)),
             Check(shifted_logistic, fixed_step(1.0, local_steps=3)),
