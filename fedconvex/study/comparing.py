@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -120,15 +121,13 @@ class Search:
         W = np.nan_to_num(W)
         told = {kind: W, "part": part.astype(float), "l2": l2, "held": np.ones(len(l2)), **self.frame}
         losses = self.total(f"{kind}: losses in cross-validation", told)["losses"] * self.sizes.sum()
-        losses = losses * (self.frame["target"][part, 1] ** 2).reshape(-1, *[1] * (losses.ndim - 1))
-        each = losses.reshape(plan.passes, plan.folds, len(L2S), -1)
+        each = (losses * self.frame["target"][part, 1] ** 2).reshape(plan.passes, plan.folds, -1)
         if not known.all():
             self.left_out.append(f"{kind} with l2 {', '.join(f'{l2:.2g}' for l2 in np.array(L2S)[~known.all(axis=0)])}")
         out = []
         for s, one, there in zip(plan.whole_sets, each, known, strict=True):
-            one = np.where(there[:, None], one, np.inf)
-            rows = self.counts.held[:, s + 1 : s + 1 + plan.folds].astype(float)
-            out.append(tuned_by_sums(np.moveaxis(one, 2, 0).transpose(0, 2, 1), rows.sum(axis=0)[None], L2S))
+            rows = self.counts.held[:, s + 1 : s + 1 + plan.folds].sum(axis=0)
+            out.append(tuned_by_sums(np.where(there, one, np.inf).T[None], rows[None].astype(float), L2S))
         return out
 
     def final(self, kind: str, l2: np.ndarray) -> np.ndarray:
@@ -152,11 +151,7 @@ class Search:
         return out
 
     def models(self, kind: str, part: np.ndarray, l2: np.ndarray) -> np.ndarray:
-        """Return the models of a kind, of these sets and l2: what their predictions are made of."""
-        return self._by_newton(kind, part, l2)
-
-    def _by_newton(self, kind: str, part: np.ndarray, l2: np.ndarray) -> np.ndarray:
-        """Return minimisers (M, p) of sums with Hessians and (l2/2)‖w‖^2, by Newton's method for all side by side.
+        """Return the models (M, p) of a kind, of these sets and l2, by Newton's method for all side by side.
 
         NaN stands for models near which a site's Hessian would be made of few rows.
         """
@@ -208,7 +203,7 @@ def _compared(search: Search, tuned: dict[str, Tuned], finals: dict[str, np.ndar
     first, names = plan.whole_sets[0], tuple(search.names[k] for k in order)
     every = plan.rows(0, None, np.full(int(search.sizes.sum()), np.nan))
     client = np.repeat(np.arange(len(order)), search.sizes[order])
-    every = _of_all(every, names, client)
+    every = replace(every, title="the study", names=names, client=client)
     given = (plan.test_size, plan.folds, 0, 0, 0.0, plan.min_rows, plan.level, plan.seed, plan.splits)
     repeats, splits = scored.repeats_of(plan), plan.splits
     train = search.counts.train[order, first] if splits == 1 else _about(search, order)
@@ -217,12 +212,6 @@ def _compared(search: Search, tuned: dict[str, Tuned], finals: dict[str, np.ndar
         np.arange(n), _notes(plan, search, tuned, rows), time.perf_counter() - clock,
         tuple((None,) * (splits // repeats) for _ in range(repeats)),  # type: ignore[misc]
     )  # fmt: skip
-
-
-def _of_all(rows: Any, names: tuple[str, ...], client: np.ndarray) -> Any:
-    from dataclasses import replace
-
-    return replace(rows, title="the study", names=names, client=client)
 
 
 def _about(search: Search, order: np.ndarray) -> np.ndarray:

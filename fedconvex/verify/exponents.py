@@ -205,15 +205,9 @@ def _changed(arguments: Mapping[str, Any], parameter: str, factor: float) -> dic
         if name == parameter:
             out[name] = _times(value, factor)
         elif parts is not None and parameter in parts:
-            new = _times(parts[parameter], factor)
-            out[name] = (
-                value._replace(**{parameter: new}) if hasattr(value, "_replace") else _with(value, parameter, new)
-            )
+            new = {parameter: _times(parts[parameter], factor)}
+            out[name] = value._replace(**new) if hasattr(value, "_replace") else replace(value, **new)
     return out
-
-
-def _with(record: Any, name: str, value: Any) -> Any:
-    return replace(record, **{name: value})
 
 
 def _times(x: Any, factor: float) -> Any:
@@ -232,7 +226,7 @@ def _exponent(theorem: Theorem, place: _Place, term: str, parameter: str) -> flo
             continue
         old = place.bound.terms[term]
         moved = _numbers(arguments).get(parameter, math.nan) / place.numbers[parameter]
-        if new / old > 0.0 and moved not in (1.0,) and math.isfinite(moved):
+        if new / old > 0.0 and moved != 1.0 and math.isfinite(moved):
             return float(math.log(new / old) / math.log(moved))
     return math.nan
 
