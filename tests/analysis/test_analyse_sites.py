@@ -375,5 +375,6 @@ def test_an_analysis_over_sites_has_a_page(tmp_path, sums):
     wanted = analyse(pooled, "y", "site", family="gaussian").report(tmp_path / "pooled").read_text()
     shown = re.findall(r"<td[^>]*>([^<]*)</td>", wanted[: wanted.index("<svg")])
     cells = [cell for cell in shown if "standard errors" not in cell]  # searches take other ways
+    cells = [cell.replace("3 (site) with", "3 with") for cell in cells]  # sites are in no column
     assert len(cells) > 20 and [cell for cell in cells if cell not in page] == []
     assert ("Sums are secure" in page) == isinstance(sums, SecureSums) != ("<svg" in page)
