@@ -133,6 +133,7 @@ def test_processes_change_nothing(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.compiled
 def test_every_entry_point_has_a_call_that_works(tmp_path, monkeypatch):
     """What the fuzzer bends: a new public name needs a call, or is named among records and what is internal."""
     from tests.campaigns.entries import REFUSED, entries

@@ -63,13 +63,13 @@ def usual(tmp_path_factory):
     return json.loads(python(ALL, folder=tmp_path_factory.mktemp("usual")))
 
 
-@pytest.mark.parametrize("option", ["-O", "-OO"])
+@pytest.mark.parametrize("option", ["-OO"])
 def test_without_asserts_and_docstrings(option, usual, tmp_path):
     assert usual[0][2] != "VIOLATED"
     assert json.loads(python(ALL, option, folder=tmp_path)) == usual
 
 
-@pytest.mark.parametrize("option", ["-O", "-OO"])
+@pytest.mark.parametrize("option", ["-OO"])
 def test_the_command_line_without_asserts_and_docstrings(option, tmp_path):
     """Tables do not come from docstrings; descriptions of the list do, and leave the names."""
     (tmp_path / "d.csv").write_text("a,b,y,c\n1,0,1.5,u\n0,1,0.5,u\n1,1,1,v\n2,-1,0,v\n")

@@ -46,7 +46,7 @@ print("compiled", found.functions)
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     environment.pop("NUMBA_DISABLE_JIT", None)
     say = {"env": environment, "capture_output": True, "text": True, "timeout": 500}
-    done = subprocess.run([sys.executable, "-m", "fedconvex", "warm"], **say)
+    done = subprocess.run([sys.executable, "-m", "fedconvex", "warm", "fedavg"], **say)
     assert done.returncode == 0, done.stderr
     words = done.stdout.split()
     assert int(words[words.index("functions") - 1]) > 20

@@ -324,9 +324,9 @@ def test_noise_of_several_values(chances):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chances", [(0.2, 0.8), (0.3, 0.3, 0.4)])
-def test_pepit_agrees_on_noise(chances):
-    """Two stochastic gradient steps on one function."""
+@pytest.mark.parametrize(("chances", "tau"), [((0.2, 0.8), 2), ((0.3, 0.3, 0.4), 1)])
+def test_pepit_agrees_on_noise(chances, tau):
+    """Stochastic gradient steps on one function."""
     PEPit = pytest.importorskip("PEPit")
     from PEPit.functions import SmoothStronglyConvexFunction
 
@@ -344,10 +344,13 @@ def test_pepit_agrees_on_noise(chances):
         g = f.gradient(x)
         return [(c, x - eta * (g + e)) for c, e in zip(chances, values, strict=True)]
 
-    pep.set_performance_metric(sum(c * q * (f(z) - f(best)) for c, y in steps(x) for q, z in steps(y)))
+    ends = [(1.0, x)]
+    for _ in range(tau):
+        ends = [(c * q, z) for c, y in ends for q, z in steps(y)]
+    pep.set_performance_metric(sum(c * (f(z) - f(best)) for c, z in ends))
     tight = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
     theirs = pep.solve(wrapper="cvxpy", solver="CLARABEL", verbose=0, **tight)
-    mine = worst_case(fedavg(eta, 2, 1, noisy=True), Problems(mu=mu, sigma=sigma, chances=chances))
+    mine = worst_case(fedavg(eta, tau, 1, noisy=True), Problems(mu=mu, sigma=sigma, chances=chances))
     assert mine.value == pytest.approx(theirs, rel=1e-5)
     assert mine.instance.simulate() == pytest.approx(mine.lower, rel=1e-9)
 

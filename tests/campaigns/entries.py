@@ -881,6 +881,8 @@ def own() -> dict[str, dict[str, Any]]:
             )
         },
         "verify.tightest": {"budget": 2, "theorem": "fedavg-convex"},
+        "verify.exponents": {"theorem": "fedprox-bias"},
+        "verify.power": {"theorem": "fedprox-bias"},
         "verify.own_theorem": {"bound": fedavg_convex},
         "verify.verify": {"theorem": "fedavg-refined"},
         "verify.curve": {"theorem": "fedavg-at-optimum", "rounds": [1, 2]},

@@ -86,7 +86,7 @@ class Processes:
 
     def start(self, name: str) -> None:
         """Start, or start again."""
-        f, how = self.folder, ["study.toml", f"{name}.toml", "--yes", "--wait", "600"]
+        f, how = self.folder, ["study.toml", f"{name}.toml", "--yes", "--wait", "60"]
         if (f / f"study_{name}.toml").exists():
             how[0] = f"study_{name}.toml"
         command = (
