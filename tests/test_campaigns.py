@@ -16,6 +16,7 @@ from tests import campaigns
 from tests.campaigns import CAMPAIGNS, Campaign, attempt, pending, run, summary
 from tests.campaigns.__main__ import main
 from tests.campaigns.children import Child, in_a_child
+from tests.campaigns.planted import PLANTS, ROOT
 
 
 def squares(rng):
@@ -121,6 +122,15 @@ def test_a_child_never_goes_on_as_its_parent():
     assert ends == [0]
     assert found[0] == {"crashed": 0}
     assert found[1]["message"] == "not allowed to raise maximum limit"
+
+
+def test_every_error_can_be_planted():
+    """The line stands where the plant says, and so do the tests that are meant to notice."""
+    for plant in PLANTS:
+        assert plant.source() != (ROOT / "fedconvex" / plant.file).read_text(), plant.what
+        for file, _, test in (name.partition("::") for name in plant.tests.split()):
+            text = (ROOT / "tests" / f"{file}.py").read_text()
+            assert not test or f"def {test}(" in text, f"{plant.what}: no {test} in {file}"
 
 
 @pytest.mark.slow

@@ -70,8 +70,8 @@ PLANTS = (
         "return t / ((1.0 + t) * (1.0 + t))", "return t / (1.0 + t)", "test_losses",
     ),
     Plant(
-        "certified gaps by strong convexity are half of what they must be", "solvers/certificates/gaps.py",
-        "gap = min(size**2 / (2.0 * problem.l2), F - least)", "gap = min(size**2 / (4.0 * problem.l2), F - least)",
+        "certified gaps by strong convexity are half of what they must be", "solvers/certificates/free_coordinates.py",
+        "(size / np.sqrt(2.0 * l2)) ** 2", "(size / np.sqrt(4.0 * l2)) ** 2",
         "test_contract::test_the_gap_by_strong_convexity_is_attained",
     ),
     Plant(
