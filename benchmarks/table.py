@@ -23,6 +23,7 @@ ORDER = [
     "omega",
     "vertical",
     "boosting",
+    "fedmultiboost",
     "solve",
     "analyse",
     "newton",
