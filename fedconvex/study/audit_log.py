@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -30,6 +31,8 @@ class AuditLog:
     ----------
     path : path
         Made if there is none, for its owner only.
+    most : float
+        Bytes of the file at most: who asks a site again and again fills its disk otherwise.
 
     Attributes
     ----------
@@ -44,8 +47,8 @@ class AuditLog:
         If the chain of what is there is broken.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, most: float = math.inf) -> None:
+        self.path, self.most = path, most
         self.last, self.count, self.ledger, self.sums = _FIRST, 0, 0, 0
         if path.exists():
             for line in read_log(path):
@@ -67,7 +70,7 @@ class AuditLog:
         Raises
         ------
         OSError
-            If the line cannot be written to the disk; the log is then as before.
+            If the line cannot be written to the disk, or the file is as long as it may be; the log is then as before.
         """
         line = {"n": self.count, "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "what": what, **facts}
         line["before"] = self.last
@@ -77,6 +80,8 @@ class AuditLog:
         file = owner_only(str(self.path), flags)
         try:
             end = os.fstat(file).st_size
+            if end + len(content) > self.most:
+                raise OSError(errno.EFBIG, f"the audit log has {end / 1e6:.3g} MB, as many as [limits] log allows")
             try:
                 if os.write(file, content) < len(content):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))

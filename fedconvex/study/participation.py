@@ -76,7 +76,7 @@ class Participant:
         self.study, self.settings, self.say, self.label = study, settings, say, settings.name
         own_folder(f"site {settings.name}: state", settings.state, secret=True)
         own_folder(f"site {settings.name}: results", settings.results)
-        self.log = AuditLog(settings.state / "audit.jsonl")
+        self.log = AuditLog(settings.state / "audit.jsonl", 1e6 * settings.limits["log"])
         self.rows, self.questions = found.rows.n, found.questions
         self.read = found.rows.rows  # of the table
         self.credentials: Any = None  # whose `peer` is the coordinator's certificate
@@ -147,7 +147,7 @@ class Participant:
         try:
             return self._answered(message)
         except OSError as error:
-            cure = "make room, and join again: the run goes on"
+            cure = "make room, or allow it after reading `study audit`, and join again: the run goes on"
             raise bad(f"site {self.label}: {self.settings.state}", "be written to", str(error), cure) from None
 
     def _answered(self, message: Arrays) -> dict[str, np.ndarray]:

@@ -37,6 +37,7 @@ LIMITS: Section = {
     "summed": Key(number(0.0, strict=True), 200.0),
     "runs": Key(count(1), 20),
     "sets": Key(count(1), 1),
+    "log": Key(number(0.0, strict=True), 100.0),
     "ask": Key(texts, tuple(QUESTIONS)),
     "secure_sums": Key(flag, True),
     "scores": Key(flag, True),

@@ -99,6 +99,23 @@ def test_runs_cannot_be_gone_around(tmp_path):
         assert "2 runs were answered" in said(one(tmp_path, study), joining(session))
 
 
+def test_who_does_not_stop_asking_stops_the_site_and_does_not_fill_its_disk(tmp_path):
+    """Refusals, greetings and keys without proofs add lines alike; the last of them stay whole."""
+    study = written(tmp_path, study=ANALYSE, limits="log = 0.01\n")
+    site, given = one(tmp_path, study), np.full(16, 1, dtype=np.uint8)
+    asked = [message(study, HELLO, **{RUN: given}), message(study, -3)]
+    with pytest.raises(
+        ValueError, match=r"the audit log has 0\.0\d+ MB, as many as \[limits\] log allows: .*study audit"
+    ):
+        for i in range(1000):
+            site.answer(asked[i % 2])
+    lines = list(read_log(site.log.path))
+    assert 10 < len(lines) < 50 and site.log.path.stat().st_size <= 10_000
+    with pytest.raises(ValueError, match="the audit log has"):  # nor is anything answered after a restart
+        one(tmp_path, study).answer(asked[0])
+    assert [line["hash"] for line in read_log(site.log.path)] == [line["hash"] for line in lines]
+
+
 @pytest.mark.slow
 def test_odd_requests_are_refused_and_the_site_stays(tmp_path):
     study = written(tmp_path, study=ANALYSE)
