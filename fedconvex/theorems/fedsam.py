@@ -276,7 +276,7 @@ THEOREMS = (
         loose="The floor is attained in the limit of small steps; up to 0.7 of the bound was seen elsewhere.",
         method=least_bound_step(FedSAM, local_steps=3, rho=0.05),
         space=local_sgd_space(
-            fixed_step, 0.999, FedSAM, designs=("equal", "shared"), losses=("squared", "hinge"), **_RADII
+            fixed_step, 0.999, FedSAM, designs=("equal", "shared"), losses=("squared", "hinge"), tries=12, **_RADII
         ),
         rounds=20,
         checks=(
