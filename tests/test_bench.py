@@ -5,7 +5,9 @@ import json
 import os
 import re
 import signal
+import textwrap
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -231,6 +233,50 @@ def test_what_is_interrupted_gives_the_same_file(tmp_path, capsys):
     assert "Mean ranks" in capsys.readouterr().out
     assert main([*how, "--out", str(tmp_path / "two"), "--jobs", "2"]) == 0
     assert (tmp_path / "two" / "results.csv").read_bytes() == files[0]
+
+
+def test_the_solver_of_the_page_is_gradient_descent():
+    page = Path(__file__).resolve().parents[1] / "docs" / "benchmark.md"
+    if not page.exists():
+        pytest.skip("no pages beside the tests")
+    (code,) = re.findall(r"```python\n(  # mymod.py.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    names = {}
+    exec(textwrap.dedent(code), names)
+    for data, loss in (("linear", "squared"), ("logistic", "logistic")):
+        problem = Case(loss, data, {"n_clients": 3, "n_features": 2}, loss, 0.1).problem()
+        w, arrays = np.zeros(2), arrays_of(problem, loss)
+        for found in names["solve"](arrays, {"step_size": 0.3}, 3):
+            w = w - 0.3 * problem.gradient(w)
+            np.testing.assert_allclose(found, w, rtol=1e-12)
+
+
+@pytest.mark.parametrize("where", ["fedconvex.bench.bench", "fedconvex.bench.written_tables.write_files"])
+def test_who_stops_it_is_told_what_there_is(where, tmp_path, capsys, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedconvex.bench.bench", lambda *_, **__: None)
+    monkeypatch.setattr("fedconvex.bench.written_tables.offence_table", lambda board: [])
+    monkeypatch.setattr(where, stop)
+    how = ["bench", "fedsgd", "--out", str(tmp_path)]
+    assert main(how) == 130
+    assert capsys.readouterr().err == "fedconvex: interrupted: no cell was finished, nothing was saved\n"
+    (tmp_path / "cells").mkdir()
+    for name in ("a.json", "b.json", "c.running"):
+        (tmp_path / "cells" / name).touch()
+    assert main(how) == 130
+    said = f"fedconvex: interrupted: finished cells stand in {tmp_path}, 2 by now; repeat the command to go on\n"
+    assert capsys.readouterr().err == said
+
+
+def test_progress_counts_cells(monkeypatch):
+    """Within a problem too, and never backward."""
+    shares = []
+    monkeypatch.setattr(campaign, "run_cell", lambda *_: {"found": {"settled": False}, "timed": {}})
+    monkeypatch.setattr(campaign, "Board", lambda *_: None)
+    pair = [replace(TINY, name=name) for name in "ab"]
+    bench(suite=pair, against=["fedsgd", "fedavg"], seeds=2, progress=lambda share, doing: shares.append(share))
+    assert shares == pytest.approx([0.0, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 5 / 8, 3 / 4, 7 / 8, 1.0])
 
 
 @pytest.mark.slow

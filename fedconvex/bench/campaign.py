@@ -50,7 +50,7 @@ Progress = Callable[[float, str], None]
 def bench(
     solvers: Sequence[Any] = (),
     *,
-    suite: Any = "small",
+    suite: Any = "first",
     against: Sequence[str] | str | None = None,
     targets: Sequence[float] = (1e-3, 1e-6, 1e-9),
     rounds: int = 1000,
@@ -220,7 +220,7 @@ def _carried_out(tasks: Sequence[_Task], jobs: int, progress: Progress | None) -
     for done, task in enumerate(tasks):
         report = None
         if progress is not None:
-            report = lambda text, d=done: progress(d / len(tasks), text)  # noqa: E731
+            report = lambda share, text, d=done: progress((d + share) / len(tasks), text)  # noqa: E731
         yield _of_case(task, report=report)
     if progress is not None:
         progress(1.0, "")
@@ -282,13 +282,12 @@ def _of_case(task: _Task, alone: bool = False, report: Any = None) -> list[Cell]
         referee = Referee(case)
         data = "" if home is None else digest(referee.problem.federation)
         dials = referee.dials._asdict()
-        for entry, source in zip(task.entries, task.sources, strict=True):
-            if case.aim not in entry.aims:
-                continue
+        entries = [two for two in zip(task.entries, task.sources, strict=True) if case.aim in two[0].aims]
+        for done, (entry, source) in enumerate(entries):
             for seed in range(task.seeds):
                 words = f"{case.name}, {entry.name}"
                 if report is not None:
-                    report(words)
+                    report((done + seed / task.seeds) / len(entries), words)
                 file = None
                 if home is not None:
                     file = home / "cells" / f"{_key(case, entry, source, seed, rules, data)}.json"

@@ -1,4 +1,4 @@
-"""Suites of problems: small, standard, agnostic, multitask, or those of a TOML file."""
+"""Suites of problems: first, small, standard, agnostic, multitask, or those of a TOML file."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ _SMALL = (
     _real("iris", "softmax", 0.05, 3, "dirichlet", 1.0),
     _real("breast_cancer", "logistic", 0.05, 10, "dirichlet", 0.5),
 )
+_FIRST = (_SMALL[1], _SMALL[4], _SMALL[8])  # two losses, dense rows: little is compiled
 _STANDARD = (
     *_SMALL,
     *(_linear(10, 20, 100, c, z) for c in (1.0, 100.0, 1000.0) for z in (0.0, 0.1, 10.0)),
@@ -92,7 +93,13 @@ def _pinned(cases: tuple[Case, ...]) -> tuple[Case, ...]:
 
 SUITES: Mapping[str, tuple[Case, ...]] = {
     name: _pinned(cases)
-    for name, cases in (("small", _SMALL), ("standard", _STANDARD), ("agnostic", _AGNOSTIC), ("multitask", _TASKS))
+    for name, cases in (
+        ("first", _FIRST),
+        ("small", _SMALL),
+        ("standard", _STANDARD),
+        ("agnostic", _AGNOSTIC),
+        ("multitask", _TASKS),
+    )
 }
 FOLDER = {  # files of --data: loss, l2, and how rows are divided where the file does not say
     "a9a": ("logistic", 1e-4, "dirichlet", 0.5),
@@ -109,8 +116,9 @@ def suite(name: str | os.PathLike[str]) -> tuple[Case, ...]:
     Parameters
     ----------
     name : str or path
-        "small", "standard", "agnostic" or "multitask", or a TOML file of tables ``[[problem]]`` with the fields of
-        `Case`: name, data (a path beside the file, or a kind of data), loss, l2, aim, sha256, and a table ``settings``.
+        "first", "small", "standard", "agnostic" or "multitask", or a TOML file of tables ``[[problem]]`` with the
+        fields of `Case`: name, data (a path beside the file, or a kind of data), loss, l2, aim, sha256, and a table
+        ``settings``.
 
     Raises
     ------

@@ -156,7 +156,7 @@ def _one_line(error: BaseException) -> str:
 def _saved(args: argparse.Namespace) -> str:
     checkpoint, resumed = getattr(args, "checkpoint", None), getattr(args, "resumed", None)
     if resumed is not None:
-        return str(resumed)
+        return str(resumed(args) if callable(resumed) else resumed)
     if checkpoint is None:
         resumable = "checkpoint" in args and "grid" not in args  # a sweep's runs are kept with --out
         return "nothing was saved" + (" (--checkpoint FILE makes a run resumable)" if resumable else "")

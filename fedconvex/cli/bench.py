@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from pathlib import Path
 from typing import Any
 
 from fedconvex._progress import progress_line
 from fedconvex.cli.arguments import count, number
 from fedconvex.cli.output import fill, fits, say, writing
-from fedconvex.cli.parser import FAILED, OK, Refused, stopped
+from fedconvex.cli.parser import FAILED, OK, Refused
 
 
 def add_parser(commands: Any) -> None:
@@ -25,13 +26,14 @@ def add_parser(commands: Any) -> None:
             breaks a rule."""),
         epilog=textwrap.dedent("""\
             examples:
-              fedconvex bench mymod:Solver --suite small
+              fedconvex bench mymod:Solver
               fedconvex bench --suite standard --solvers all --steps both --out standard
               fedconvex bench mymod:solve --suite mine.toml --target 1e-4,1e-8 --solvers fedavg,scaffold"""),
     )
     parser.add_argument("solver", nargs="*", metavar="module:Solver", help="solvers of your own, or names")
     add = parser.add_argument
-    add("--suite", default="small", metavar="S", help="small (the default), standard, agnostic, multitask or FILE.toml")
+    add("--suite", default="first", metavar="S",
+        help="first (the default), small, standard, agnostic, multitask or FILE.toml")  # fmt: skip
     add("--solvers", metavar="NAMES", help="solvers to compare with: names separated by commas, all, or none")
     add("--target", metavar="GAPS", default="1e-3,1e-6,1e-9", help="certified gaps; default 1e-3,1e-6,1e-9")
     add("--steps", default="theory", metavar="HOW", help="step sizes: theory (the default), tuned or both")
@@ -62,12 +64,10 @@ def add_parser(commands: Any) -> None:
         help="folder of results, from which an interrupted run resumes; default bench",
     )
     add("--report", action="store_true", help="write index.html there too")
-    parser.set_defaults(command=_bench)
+    parser.set_defaults(command=_bench, resumed=_kept)
 
 
 def _bench(args: argparse.Namespace) -> int:
-    import sys
-
     from fedconvex.bench import bench
     from fedconvex.bench.written_tables import fairness, notes_table, offence_table, summary_table
     from fedconvex.report.tables import aligned
@@ -76,26 +76,21 @@ def _bench(args: argparse.Namespace) -> int:
         from fedconvex.report.drawings import check_folder
 
         check_folder(args.out)
-    try:
-        board = bench(
-            args.solver,
-            suite=args.suite,
-            against=_names(args.solvers),
-            targets=_targets(args.target),
-            rounds=args.rounds,
-            seeds=args.seeds,
-            steps=args.steps,
-            data=args.data,
-            folder=args.out,
-            jobs=args.jobs,
-            repeats=args.repeats,
-            limit=args.limit,
-            progress=progress_line(),
-        )
-    except KeyboardInterrupt as stop:
-        word, status = stopped(stop)
-        say(f"fedconvex: {word}: finished cells stand in {args.out}; repeat the command to go on", sys.stderr)
-        return status
+    board = bench(
+        args.solver,
+        suite=args.suite,
+        against=_names(args.solvers),
+        targets=_targets(args.target),
+        rounds=args.rounds,
+        seeds=args.seeds,
+        steps=args.steps,
+        data=args.data,
+        folder=args.out,
+        jobs=args.jobs,
+        repeats=args.repeats,
+        limit=args.limit,
+        progress=progress_line(),
+    )
     wrong = offence_table(board)
     args.status = FAILED if wrong else OK
     with writing(iter(_written(board, args))) as files:
@@ -118,6 +113,14 @@ def _bench(args: argparse.Namespace) -> int:
             say(fill(f"{solver} {what} ({how})", "  ! ", 4))
     say(f"Wrote {len(files)} files to {args.out}.")
     return int(args.status)
+
+
+def _kept(args: argparse.Namespace) -> str:
+    """Say what there is of a run that was stopped, wherever it was."""
+    cells = sum(1 for _ in Path(args.out, "cells").glob("*.json"))
+    if not cells:
+        return "no cell was finished, nothing was saved"
+    return f"finished cells stand in {args.out}, {cells} by now; repeat the command to go on"
 
 
 def _written(board: Any, args: argparse.Namespace) -> Any:
