@@ -7,6 +7,7 @@ enumerated; quadratics and least squares in closed form. No Monte-Carlo error an
 import itertools
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -348,6 +349,33 @@ def test_refined_closed_forms(rng):
         c = plain(L, D, sigma2, zeta, M)
         values = [f(c, **at).value for f in (fedavg_refined_sharp, fedavg_refined, fedavg_convex)]
         assert values == sorted(values)
+
+
+@pytest.mark.parametrize(("K", "tau", "T"), [(5, 3, 7), (2, 9, 1), (3, 4, 4)])
+def test_heterogeneity_at_the_optimum_is_not_enough_for_long_steps(K, tau, T):
+    """R1# with zeta_* for zeta is false: parabolas along the axes, of one minimiser, at eta = 1/L; see the page."""
+    problem = Problem(Federation.from_clients([([e], [0.0]) for e in np.eye(K)]), Squared())
+    start, c = np.ones(K), problem.constants(start=np.ones(K))
+    assert c.zeta_star == 0.0 and c.L == 1.0 and c.D == pytest.approx(K**0.5)
+    shrunk = Fraction(K - 1, K)
+    exact = Fraction(1, 2) * sum(shrunk ** (2 * t + 2) for t in range(T)) / T  # D^2 = K
+    means = [start * float(shrunk) ** t for t in range(1, T + 1)]
+    rounds = run(FedAvg(step_size=1.0, local_steps=tau), problem, rounds=T, start=start, tol=0.0)
+    np.testing.assert_allclose(rounds.w, means[-1], rtol=1e-12)
+    assert np.mean([problem.value(w) for w in means]) == pytest.approx(float(exact), rel=1e-12)
+    bound = fedavg_refined_sharp(
+        replace(c, zeta=c.zeta_star, sigma2=0.0, sigma2_k=np.zeros(K)), step_size=1.0, local_steps=tau, rounds=T
+    )
+    assert bound.value == pytest.approx(K / (2 * tau * T), rel=1e-12) and bound.value < float(exact)
+
+
+@pytest.mark.parametrize(("eta", "tau"), [(1.0, 2), (0.1, 30), (0.01, 150), (0.01, 250)])
+def test_many_clients_along_the_axes_exceed_the_start_term_as_the_page_says(eta, tau):
+    K, T, k = 2000, 20_000, np.arange(1, tau + 1)
+    within = np.sum((1.0 - (1.0 - (1.0 - eta) ** k) / K) ** 2)
+    factor = (1.0 - (1.0 - (1.0 - eta) ** tau) / K) ** 2
+    total = within * (1.0 - factor**T) / (1.0 - factor) / (2.0 * K)  # of D = L = 1
+    assert total * 2.0 * eta == pytest.approx(eta * tau / (2.0 - 2.0 * (1.0 - eta) ** tau), rel=2e-3)
 
 
 def test_optimum_bound_by_hand():

@@ -455,7 +455,12 @@ THEOREMS = (
         title="FedAvg, convex, R1#",
         bound=fedavg_refined_sharp,
         says="R1 with half the noise or less, a smaller drift and steps up to 1/L: its noise is attained.",
-        checks=(*_WHERE_UNIFORM, *_NOISY_KINKS, Check(one_noisy_client, fixed_step(1.0, local_steps=3, batch_size=1))),
+        checks=(
+            *_WHERE_UNIFORM,
+            *_NOISY_KINKS,
+            Check(one_noisy_client, fixed_step(1.0, local_steps=3, batch_size=1)),
+            Check(at_right_angles, fixed_step(1.0, local_steps=64), 1),  # zeta_* in the place of zeta would fail
+        ),
         **_UNIFORM,
     ),
     Theorem(

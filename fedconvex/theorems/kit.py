@@ -30,6 +30,7 @@ from fedconvex.theorems.parts.assumptions import (
 from fedconvex.theorems.parts.instances import (
     alike_logistic,
     at_minimiser,
+    at_right_angles,
     breast_cancer,
     breast_cancer_by_size,
     breast_cancer_copied,

@@ -163,6 +163,12 @@ noisy_kinks, curved_noisy_kinks = (
 )
 
 
+@example("at right angles", "two clients of one row each, at right angles, smoothed hinge")
+def at_right_angles() -> Problem:
+    """All gradients vanish at w*: zeta_* = 0, zeta = 0.7. With many local steps each client solves its own problem."""
+    return Problem(Federation.from_clients([([[1.0, 0.0]], [1.0]), ([[0.0, 1.0]], [1.0])]), SmoothedHinge())
+
+
 @example("equal clients", "10 equal clients, least squares")
 def equal_clients() -> Problem:
     """Homogeneous: all clients have the same objective up to a constant, zeta = 0."""
