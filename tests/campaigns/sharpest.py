@@ -108,7 +108,7 @@ def pool_of(theorem: Theorem, effort: Effort) -> list[Candidate]:
 def pressed(theorem: Theorem, pool: list[Candidate], mutant: Mutant, effort: Effort) -> Candidate | None:
     """Change the candidate that comes closest to catching a mutant, until one catches it; None where none does."""
     rng, step = np.random.default_rng([effort.seed, 1]), 0.5
-    lowered = [c for c in pool if value_at(mutant, c.place.arguments) < c.place.value * (1.0 - 1e-9)]
+    lowered = [c for c in pool if value_at(mutant, c.place) < c.place.value * (1.0 - 1e-9)]
     best = max(lowered, key=lambda c: _ratio(mutant, c), default=None)
     for _ in range(effort.pressed if best is not None else 0):
         new = candidate(theorem, changed(rng, theorem.space, best.tiny, step), best.origin)
@@ -120,7 +120,7 @@ def pressed(theorem: Theorem, pool: list[Candidate], mutant: Mutant, effort: Eff
 
 
 def _ratio(mutant: Mutant, c: Candidate) -> float:
-    value = value_at(mutant, c.place.arguments)
+    value = value_at(mutant, c.place)
     return c.place.least / value if 0.0 < value < c.place.value * (1.0 - 1e-9) else -math.inf
 
 
@@ -137,7 +137,7 @@ def chosen(theorem: Theorem, pool: list[Candidate], effort: Effort, far: float =
         best = max(pool, key=lambda c, t=term: c.share(t))
         if best.share(term) > far and all(best is not c for _, c in out):
             out.append((term, best))
-    missed: list[Mutant] = [m for m in mutants(theorem) if judged(theorem, m) in ("missed", "plausible", "loose")]
+    missed: list[Mutant] = [m for m in mutants(theorem) if judged(theorem, m) in ("missed", "shown")]
     catches = [{m.what for m in missed if _catches(m, c)} for c in pool]
     left = {m.what for m in missed}
     for _, c in out:
@@ -159,7 +159,7 @@ def chosen(theorem: Theorem, pool: list[Candidate], effort: Effort, far: float =
 
 
 def _catches(mutant: Mutant, c: Candidate) -> bool:
-    value = value_at(mutant, c.place.arguments)
+    value = value_at(mutant, c.place)
     return value < c.place.least and value < c.place.value * (1.0 - 1e-9)
 
 
@@ -176,7 +176,8 @@ def main(argv: list[str] | None = None) -> int:
         bare = theorem._replace(checks=tuple(c for c in theorem.checks if not _searched(c)))
         best = chosen(bare, pool_of(bare, effort), effort)
         found = [Sharp(term, float(f"{c.share(term):.3g}"), c.origin, c.tiny) for term, c in best]
-        write_sharp(read_sharp(FOUND) | {name: tuple(found)}, FOUND)
+        kept = [s for s in read_sharp(FOUND).get(name, ()) if str(s.seed).startswith("found for ")]  # by `branches`
+        write_sharp(read_sharp(FOUND) | {name: (*found, *kept)}, FOUND)
         print(f"{name}: {len(found)} instances", flush=True)
     return 0
 
