@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 
 MINUTE = 60.0  # seconds between two lines of a command whose stderr is no terminal
 
@@ -51,6 +52,23 @@ def progress_line(always: bool = False) -> Callable[[float, str], None] | None:
             bar.close()
 
     return show
+
+
+def in_parts(line: Callable[[float, str], None] | None, efforts: list[float]) -> list[Callable[[float, str], None]]:
+    """Return for each part of the work, one after the other, what tells the line how far it is: it never goes back.
+
+    Parts take time in proportion to their efforts, which are guesses. Where there is no line nobody is told.
+    """
+    ends = list(accumulate(efforts))
+
+    def part(end: float, effort: float) -> Callable[[float, str], None]:
+        def tell(share: float, doing: str) -> None:
+            if line is not None:
+                line((end - (1.0 - share) * effort) / ends[-1], doing)
+
+        return tell
+
+    return [part(end, effort) for end, effort in zip(ends, efforts, strict=True)]
 
 
 def _line_a_minute() -> Callable[[float, str], None]:

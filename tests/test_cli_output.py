@@ -18,6 +18,7 @@ from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, _files, ru
 from fedconvex.cli import main, output
 from fedconvex.report import convergence_plot, fairness_plot, format_table
 from fedconvex.report.fairness import domain_scores
+from fedconvex.verify import VerificationReport
 
 EVIL = "a\x1b[31m\x07\u202eb\u200f\r\nc\x9b"
 SHOWN = r"a\x1b[31m\x07\u202eb\u200f\r\nc\x9b"
@@ -398,3 +399,26 @@ def test_ctrl_c_is_no_error(way, capsys, monkeypatch):
     finally:
         signal.signal(signal.SIGINT, before)
     assert capsys.readouterr().err == "fedconvex: interrupted: nothing was saved\n"
+
+
+def test_verify_has_one_progress_that_only_grows(monkeypatch):
+    """Over the search, the checks and the exponents, and it ends with the last of them."""
+    seen = []
+
+    def checked(suite, progress, **rest):
+        for share in (0.0, 0.5, 1.0):
+            progress(share, "checking")
+        return VerificationReport((), {"svrg": None}, (), None, (), {}, 0.0)
+
+    monkeypatch.setattr("fedconvex.cli.verify.progress_line", lambda: lambda share, doing: seen.append((share, doing)))
+    monkeypatch.setattr("fedconvex.verify.own_theorems.searched", lambda *given: given[-1](0.5, "searching") or ())
+    monkeypatch.setattr("fedconvex.verify.verify_suite", checked)
+    monkeypatch.setattr("fedconvex.verify.exponents", lambda *given, seed: None)
+    monkeypatch.setattr("fedconvex.cli.verify.say", lambda *given: None)
+    monkeypatch.setattr("fedconvex.report.checks.as_table", lambda *given, details: "")
+    for more, count in (([], 4), (["--power"], 6), (["--no-search"], 3)):
+        seen.clear()
+        assert main(["verify", "--theorem", "svrg", *more]) == 0
+        shares = [share for share, _ in seen]
+        assert shares == sorted(shares) and shares[-1] == 1.0 and shares.count(1.0) == 1
+        assert len(seen) == count and any(doing == "searching" for _, doing in seen) == ("--no-search" not in more)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedconvex._check import bad
-from fedconvex._progress import progress_line
+from fedconvex._progress import in_parts, progress_line
 from fedconvex.cli.arguments import add_data, add_problem, add_seed, count, number
 from fedconvex.cli.input_data import affordable, prepare
 from fedconvex.cli.output import say, width, writing
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fedconvex.theorems import Theorem
     from fedconvex.theorems.parts.theorem import Check
     from fedconvex.verify import Instance, VerificationReport
+    from fedconvex.verify.suite import Progress
 
 
 def add_parser(commands: Any) -> None:
@@ -121,6 +122,8 @@ class _Effort(NamedTuple):
     precision: float
 
 
+SOME, A_CHECK = 24, 60  # candidates of a search that no number is given for, and those that take as long as a check
+EXPONENTS = 1.0  # as long as the checks
 QUICK, OWN, THOROUGH = _Effort(None, 4096, 0.02), _Effort(400, 4096, 0.02), _Effort(600, 16384, 0.01)
 
 
@@ -155,7 +158,11 @@ def _verify(args: argparse.Namespace) -> int:
     known = theorems_of(args.theorem_file) if mine else THEOREMS
     checks(args.theorem, None, known)  # refuses unknown names before data are read
     suite = checks(args.theorem, None if args.data is None else _own(args), known)
-    suite += _searched(suite, known, effort.search, args.seed)
+    those = dict.fromkeys(check.theorem for check in suite if effort.search != 0)
+    names = [name for name in those if known[name].space]
+    spent = [len(names) * (effort.search or SOME) / A_CHECK, len(suite) or 1, args.power * EXPONENTS * len(suite)]
+    searching, checking, changing = in_parts(progress_line(), spent)
+    suite += _searched(names, known, effort.search, args.seed, searching)
     found = verify_suite(
         suite,
         seed=args.seed,
@@ -164,10 +171,10 @@ def _verify(args: argparse.Namespace) -> int:
         curves=args.report is not None,
         tightness=args.data is None and args.theorem is None and not mine,
         theorems=known,
-        progress=progress_line(),
+        progress=checking,
     )
     if args.power:
-        found = _with_exponents(found, known, args.seed)
+        found = _with_exponents(found, known, args.seed, changing)
     args.status = FAILED if found.violated else INCONCLUSIVE if found.inconclusive else OK
     with writing(_files(args, found)) as files:
         if args.json:
@@ -179,31 +186,30 @@ def _verify(args: argparse.Namespace) -> int:
     return int(args.status)
 
 
-def _searched(suite: Sequence[Check], known: Mapping[str, Theorem], budget: int | None, seed: int) -> list[Check]:
-    """Return checks on what searches against the theorems of a suite find."""
+def _searched(
+    names: Sequence[str], known: Mapping[str, Theorem], budget: int | None, seed: int, tell: Progress
+) -> list[Check]:
+    """Return checks on what searches against theorems find."""
     from fedconvex.verify.own_theorems import searched
 
-    names = [name for name in dict.fromkeys(check.theorem for check in suite) if budget != 0 and known[name].space]
-    line, out = progress_line() if names else None, []
+    out: list[Check] = []
     for i, name in enumerate(names):
-        tell = None if line is None else lambda share, doing, i=i: line((i + share) / len(names), doing)
-        out += [replace(c, theorem=name) for c in searched(known[name], budget, seed, tell)]
-    if line is not None:
-        line(1.0, "done")
+        inner = lambda share, doing, i=i: tell((i + share) / len(names), doing)  # noqa: E731
+        out += [replace(c, theorem=name) for c in searched(known[name], budget, seed, inner)]
     return out
 
 
-def _with_exponents(found: VerificationReport, known: Mapping[str, Theorem], seed: int) -> VerificationReport:
+def _with_exponents(
+    found: VerificationReport, known: Mapping[str, Theorem], seed: int, tell: Progress
+) -> VerificationReport:
     """Return the report with what is known of the exponents of its theorems."""
     from fedconvex.verify import exponents
 
-    line, out = progress_line(), {}
+    out = {}
     for i, name in enumerate(found.notes):
-        if line is not None:
-            line(i / len(found.notes), f"exponents of {name}")
+        tell(i / len(found.notes), f"exponents of {name}")
         out[name] = exponents(known[name], seed=seed)
-    if line is not None:
-        line(1.0, "done")
+    tell(1.0, "done")
     return replace(found, exponents=out)
 
 
