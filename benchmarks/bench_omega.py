@@ -97,6 +97,8 @@ def drawn(found):
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
+    from fedconvex.report.plots import save_figure
+
     figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
     for i, (kind, points) in enumerate(found.items()):
         style = {"marker": "sxovD^P*"[i], "linestyle": "--" if "matrix" in kind else "-", "label": kind}
@@ -106,7 +108,7 @@ def drawn(found):
     axes[1].set(xlabel="tasks m", ylabel="peak of memory, MB")
     axes[0].legend(fontsize=8)
     RESULTS.mkdir(exist_ok=True)
-    figure.savefig(RESULTS / "omega.svg", metadata={"Date": None})
+    save_figure(figure, RESULTS / "omega.svg", outlines=False)
 
 
 def main():

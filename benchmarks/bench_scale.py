@@ -87,6 +87,8 @@ def drawn(found):
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
+    from fedconvex.report.plots import save_figure
+
     figure, axes = plt.subplots(2, 3, figsize=(11, 6), layout="constrained")
     names = {
         "clients": "clients K, a round of 100",
@@ -104,7 +106,7 @@ def drawn(found):
         memory_axis.set(xlabel=names[kind].partition(",")[0], ylabel="MB")
         memory_axis.legend()
     RESULTS.mkdir(exist_ok=True)
-    figure.savefig(RESULTS / "scale.svg", metadata={"Date": None})
+    save_figure(figure, RESULTS / "scale.svg", outlines=False)
 
 
 def main():

@@ -9,17 +9,17 @@ from fedconvex.report.plots import COLOURS, save_figure
 
 FIGURE = Path(__file__).resolve().parent / "figures" / "architecture.svg"
 FLOORS = (  # from the lowest
-    ("checks, files, lazy loading", "_check  _files  _archives  _lazy"),
-    ("losses, data", "losses  penalties  simplex  tables  federation  draws"),
+    ("checks, files, lazy loading", "_check, _files, _archives, _lazy"),
+    ("losses, data", "losses, penalties, simplex, tables, federation, draws"),
     ("kernels", "the only room that imports Numba"),
-    ("exact solutions, constants", "solvers  constants"),
+    ("exact solutions, constants", "solvers, constants"),
     ("problems", "what is minimised, and its certificate"),
-    ("methods | engines of theory", "methods  theory"),
+    ("methods | engines of theory", "methods, theory"),
     ("driver", "rounds, results, checkpoints"),
-    ("data sets, theorems, verdicts", "datasets  theorems  verify"),
-    ("families", "boosting  multitask"),
-    ("figures, many runs", "report  sweeps"),
-    ("applications", "remote  estimators  comparison  bench  conformance  papers"),
+    ("data sets, theorems, verdicts", "datasets, theorems, verify"),
+    ("families", "boosting, multitask, survival"),
+    ("figures, many runs", "report, sweeps"),
+    ("applications", "remote, estimators, comparison, bench, conformance, papers"),
     ("command line", "cli"),
 )
 PATHS: tuple[tuple[str, tuple[tuple[int, str], ...]], ...] = (
@@ -96,4 +96,4 @@ def drawn() -> Any:
 
 
 if __name__ == "__main__":
-    save_figure(drawn(), FIGURE)
+    save_figure(drawn(), FIGURE, outlines=False)

@@ -481,7 +481,7 @@ def main():
     FOLDER.mkdir(exist_ok=True)
     for name in names:
         begin = time.perf_counter()
-        file = save_figure(FIGURES[name](), FOLDER / f"{name}.svg")
+        file = save_figure(FIGURES[name](), FOLDER / f"{name}.svg", outlines=False)
         print(f"{file.name}: {file.stat().st_size / 1000:.0f} kB, {time.perf_counter() - begin:.1f} s", flush=True)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from matplotlib.patches import Ellipse
 
 from fedconvex import Federation, Squared, run
 from fedconvex.datasets import logistic_federation
@@ -40,31 +43,40 @@ def node_steps(problem: MultiTaskProblem, alpha: np.ndarray, sigma: float) -> np
     return np.asarray((y - alpha - w) / (1.0 + sigma * np.diag(problem.mbar)))
 
 
-def plane(axis: object) -> None:
+def levels_of(axis: Any, quadratic: Callable[[np.ndarray], float], levels: np.ndarray, **looks: Any) -> None:
+    """Draw the ellipses on which a convex quadratic of two variables takes values; its differences are exact."""
+    E, zero = np.eye(2), quadratic(np.zeros(2))
+    H = np.array([[quadratic(a + b) - quadratic(a) - quadratic(b) + zero for b in E] for a in E])
+    centre = np.linalg.solve(H, [zero - quadratic(a) + 0.5 * a @ H @ a for a in E])
+    curvatures, directions = np.linalg.eigh(H)
+    angle = np.degrees(np.arctan2(*directions[::-1, 0]))
+    for level in levels[levels > quadratic(centre)]:
+        width, height = 2.0 * np.sqrt(2.0 * (level - quadratic(centre)) / curvatures)
+        axis.add_patch(Ellipse(centre, width, height, angle=angle, fill=False, linewidth=0.9, **looks))
+
+
+def plane(axis: Any) -> None:
     """Draw two tasks: D and its bound at alpha, whose minimiser is the next alpha."""
     problem = one_row_each(2, 0.4)
     sigma, alpha = problem.pencil_sigma(), np.array([-0.25, 0.45])
-    u, v = np.linspace(-0.5, 0.9, 27), np.linspace(-0.6, 0.75, 27)
-    points = np.stack(np.meshgrid(u, v), axis=-1)
-    dual = np.apply_along_axis(problem.dual_value, 2, points)
-    above = np.apply_along_axis(lambda a: bound(problem, alpha, a - alpha, sigma), 2, points)
-    least = float(dual.min())
-    levels = least + (problem.dual_value(alpha) - least) * np.array([0.02, 0.1, 0.25, 0.45, 0.7, 1.0, 1.4, 1.9])
-    axis.contour(u, v, dual, levels, colors="0.6", linewidths=0.9, linestyles="solid")
-    axis.contour(u, v, above, levels, colors=COLOURS[0], linewidths=0.9, linestyles="dashed")
     path = [alpha]
     for _ in range(12):
         path.append(path[-1] + node_steps(problem, path[-1], sigma))
+    least = problem.dual_value(path[-1])
+    levels = least + (problem.dual_value(alpha) - least) * np.array([0.02, 0.1, 0.25, 0.45, 0.7, 1.0, 1.4, 1.9])
+    levels_of(axis, problem.dual_value, levels, color="0.6")
+    levels_of(axis, lambda a: bound(problem, alpha, a - alpha, sigma), levels, color=COLOURS[0], linestyle="dashed")
+    axis.set(xlim=(-0.5, 0.9), ylim=(-0.6, 0.75))
     axis.plot(*np.array(path).T, ".-", color="black", markersize=4, linewidth=0.8)
     axis.plot(*alpha, "o", color="black", markersize=6)
     axis.plot(*path[1], "o", color=COLOURS[0], markersize=6)
     panel(axis, f"Two tasks, one row each: σ' = {sigma:.2f}", "$α_1$", "$α_2$")
 
 
-def line(axis: object) -> None:
+def line(axis: Any) -> None:
     """Draw six tasks along the nodes' answers: D and its bounds for a safe sigma' and for 1."""
     problem = one_row_each(6)
-    alpha, s = np.zeros(6), np.linspace(0.0, 1.25, 26)
+    alpha, s = np.zeros(6), np.linspace(0.0, 1.25, 21)
     for sigma, colour in ((problem.pencil_sigma(), COLOURS[0]), (1.0, COLOURS[1])):
         delta = node_steps(problem, alpha, sigma)
         axis.plot(s, [problem.dual_value(alpha + x * delta) for x in s], color=colour, linewidth=1.6)
@@ -77,7 +89,7 @@ def line(axis: object) -> None:
     panel(axis, "Six tasks, along the nodes' answers δ", "share of δ", "$D(α + sδ)$")
 
 
-def accuracies(axis: object) -> None:
+def accuracies(axis: Any) -> None:
     """Draw what theta costs in rounds: dual suboptimality of MOCHA."""
     fed = logistic_federation(n_clients=8, n_features=10, rows_per_client=40, model_shift=1.0, seed=0).federation
     problem = MultiTaskProblem(fed, Logistic(), MeanRegularised(1.0, 0.1))
@@ -86,7 +98,9 @@ def accuracies(axis: object) -> None:
         method = MOCHA(theta=theta, epochs=0.1, max_epochs=2000)
         trace = run(method, problem, rounds=60, tol=0).trace
         passes = float(trace.steps[-1]) / fed.n / 60
-        axis.plot(trace.round, best - trace.dual, color=colour, label=f"θ = {theta:g}: {passes:.1f} passes a round")
+        bent = (trace.round <= 10) | (trace.round % 10 == 0)  # straight after that
+        label = f"θ = {theta:g}: {passes:.1f} passes a round"
+        axis.plot(trace.round[bent], best - trace.dual[bent], color=colour, label=label)
     axis.legend(fontsize=8, frameon=False)
     panel(axis, "Nodes stop at accuracy θ: logistic loss, 8 tasks", "rounds", "$D(α) - D^*$", "y")
     axis.minorticks_off()
@@ -103,7 +117,7 @@ def draw() -> None:
         "rounds of exact nodes": {"color": "black", "marker": ".", "linewidth": 0.8},
     }
     legend(figure, looks=looks, columns=3)
-    save_figure(figure, FIGURES / "mocha_subproblem.svg")
+    save_figure(figure, FIGURES / "mocha_subproblem.svg", outlines=False)
 
 
 if __name__ == "__main__":

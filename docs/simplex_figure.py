@@ -43,7 +43,7 @@ def draw() -> None:
         axis.set_aspect("equal")
         axis.set_axis_off()
     legend(figure, axes[1], columns=4)
-    save_figure(figure, FIGURES / "simplex.svg")
+    save_figure(figure, FIGURES / "simplex.svg", outlines=False)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -75,6 +76,27 @@ def test_equal_figures_give_equal_bytes(tmp_path):
     for suffix in (".svg", ".png"):
         assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
     assert b"<dc:date>" not in (tmp_path / "a.svg").read_bytes()
+
+
+def test_drawings_with_text_lose_nothing_but_groups(tmp_path):
+    """Elements that are no groups are those of matplotlib's own file with text, in order."""
+    import matplotlib
+
+    figure, (axis,) = blank()
+    axis.loglog([1, 2, 300], [1, 2, 3], marker="o")
+    axis.set(xlabel="steps $\\eta_1$", title="words")
+    with matplotlib.rc_context({"svg.hashsalt": "fedconvex", "svg.fonttype": "none"}):
+        figure.savefig(tmp_path / "whole.svg", metadata={"Date": None})
+    save_figure(figure, tmp_path / "lean.svg", outlines=False)
+    whole, lean = (ElementTree.parse(tmp_path / f"{name}.svg") for name in ("whole", "lean"))
+    kept = [
+        [(e.tag, e.get("d"), e.get("x"), e.get("transform"), e.text) for e in tree.iter() if not e.tag.endswith("}g")]
+        for tree in (whole, lean)
+    ]
+    assert kept[0] == kept[1] and any(text == "words" for *_, text in kept[1])
+    groups = [sum(e.tag.endswith("}g") for e in tree.iter()) for tree in (whole, lean)]
+    assert groups[1] < 0.4 * groups[0]
+    assert b"Verdana" in (tmp_path / "lean.svg").read_bytes()
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path):

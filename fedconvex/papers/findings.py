@@ -216,7 +216,7 @@ def write(findings: Findings, folder: str | os.PathLike[str]) -> list[Path]:
     files = []
     for name, figure in findings.figures.items():
         for suffix in ("svg", "png"):
-            files.append(save_figure(figure, home / f"{name}.{suffix}"))
+            files.append(save_figure(figure, home / f"{name}.{suffix}", outlines=False))
     for name, rows in findings.tables.items():
         files.append(home / f"{name}.csv")
         write_file(files[-1], _csv(rows).encode())

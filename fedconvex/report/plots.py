@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,17 +95,31 @@ def finished(figure: Any, file: Path | None, title: str = "") -> Any:
     return figure
 
 
-def save_figure(figure: Any, path: str | os.PathLike[str]) -> Path:
-    """Write a figure, whole or not at all; equal figures give equal bytes in SVG and PNG."""
+def save_figure(figure: Any, path: str | os.PathLike[str], *, outlines: bool = True) -> Path:
+    """Write a figure, whole or not at all; equal figures give equal bytes in SVG and PNG.
+
+    Letters in SVG are outlines, which look alike everywhere, or text, which searches find and which takes less space.
+    """
     import matplotlib
 
     file, image = Path(path), io.BytesIO()
     kind = file.suffix.lower().lstrip(".")
     metadata = {"svg": {"Date": None}, "png": {"Software": None}}.get(kind)
-    with matplotlib.rc_context({"svg.hashsalt": "fedconvex", "svg.fonttype": "path"}):
+    with matplotlib.rc_context({"svg.hashsalt": "fedconvex", "svg.fonttype": "path" if outlines else "none"}):
         figure.savefig(image, format=kind, metadata=metadata)
-    write_file(file, image.getvalue())
+    write_file(file, _lean(image.getvalue()) if kind == "svg" and not outlines else image.getvalue())
     return file
+
+
+def _lean(svg: bytes) -> bytes:
+    """Return a drawing without groups of one element, and with Verdana, of equal widths, where DejaVu Sans is not."""
+    svg = re.sub(
+        rb"font(-family)?: ([^;\"]*)'DejaVu Sans'[^;\"]*", rb"font\1: \2'DejaVu Sans', Verdana, sans-serif", svg
+    )
+    found = 1
+    while found:
+        svg, found = re.subn(rb'<g(?: id="[^"]*")?>\s*(<(?:use|path) [^<]*/>|<text [^<]*</text>)\s*</g>', rb"\1", svg)
+    return svg
 
 
 def convergence_plot(

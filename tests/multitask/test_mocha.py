@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -335,6 +336,11 @@ def test_the_picture_of_the_subproblem_is_right(rng):
         least = min((own[:-1] - dual).min(), own[-1] - problem.dual_value(alpha + 1.0))
         assert (least >= -1e-12) == fine, (sigma, least)
     assert drawn.bound(problem, alpha, np.zeros(6), safe) == pytest.approx(problem.dual_value(alpha), abs=1e-12)
+    curved, ellipses = lambda a: 1.0 + 3.0 * a[0] ** 2 + a[0] * a[1] + 0.5 * a[1] ** 2 - a[0], []
+    drawn.levels_of(SimpleNamespace(add_patch=ellipses.append), curved, np.array([0.5, 1.0, 2.5]))
+    for level, e in zip((1.0, 2.5), ellipses, strict=True):  # the least value is 0.9
+        on = e.get_patch_transform().transform(e.get_path().vertices[:-1:3])
+        assert np.apply_along_axis(curved, 1, on) == pytest.approx(np.full(len(on), level), abs=1e-9)
     delta = drawn.node_steps(problem, alpha, safe)  # a minimum: every other step is higher
     near = [drawn.bound(problem, alpha, delta + 1e-3 * d, safe) for d in steps]
     assert min(near) > drawn.bound(problem, alpha, delta, safe)
