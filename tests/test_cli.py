@@ -642,10 +642,10 @@ def test_verify_refuses_what_is_too_large(capsys, monkeypatch):
 
 
 @pytest.mark.slow
-def test_verify_every_theorem(capsys, monkeypatch, tmp_path):
-    """Each in one instance, with its curves and the table on tightness; .ci/run verifies all instances."""
+def test_verify_makes_a_page_of_what_it_checked(capsys, monkeypatch, tmp_path):
+    """Every fourth in one instance, with its curves and the table on tightness; .ci/run verifies all instances."""
     monkeypatch.setenv("COLUMNS", "100")
-    first = list({check.theorem: check for check in reversed(checks())}.values())
+    first = list({check.theorem: check for check in reversed(checks())}.values())[::4]
     monkeypatch.setattr("fedconvex.verify.checks", lambda *args: first)
     assert main(["verify", "--no-search", "--report", str(tmp_path)]) == 0
     out = capsys.readouterr().out
@@ -653,12 +653,9 @@ def test_verify_every_theorem(capsys, monkeypatch, tmp_path):
     assert "0 VIOLATED" in out
     assert "6 of 6 claims on tightness hold" in " ".join(out.split())
     page = (tmp_path / "index.html").read_bytes()
-    from fedconvex.verify import THEOREMS
-
-    assert len(page) < 70_000 * len(THEOREMS)
-
-    for name in THEOREMS:
-        assert f'id="theorem-{name}"'.encode() in page
+    assert len(page) < 70_000 * len(first)
+    for check in first:
+        assert f'id="theorem-{check.theorem}"'.encode() in page
 
 
 # ---------------------------------------------------------------- list, names, help

@@ -92,7 +92,7 @@ COMMANDS = (
     ["solve", "d.csv", "--target", "y", "--client", "c", "--rounds", "4", "--save", "model"],
     ["predict", "model", "d.csv", "--proba"],
     ["compare", "d.csv", "--target", "y", "--client", "c", "--methods", "pooled", "--folds", "2"],
-    ["verify", "--theorem", "fedavg-convex", "mocha-smooth", "--problem", "d.csv", "--target", "y", "--client", "c"],
+    ["verify", "--theorem", "fedavg-convex", "--problem", "d.csv", "--target", "y", "--client", "c"],
 )
 SAYS = """
 import re, sys
@@ -113,7 +113,7 @@ for command in {commands}:
 def test_commands_say_the_same_without_asserts_and_docstrings(tmp_path):
     """Solve, predict, compare and verify: not a character differs but for seconds."""
     rows = [f"{np.sin(i):.3f},{np.cos(3 * i):.3f},{'yes' if np.sin(7 * i) > -0.2 else 'no'},{'uvw'[i % 3]}"
-            for i in range(60)]  # fmt: skip
+            for i in range(36)]  # fmt: skip
     said = []
     for options in ((), ("-OO",)):
         folder = tmp_path / f"python{''.join(options)}"

@@ -109,7 +109,7 @@ def test_searches_against_the_theorems_of_the_suite(capsys):
     """A search makes checks beside the suite's own, unless it is told not to; own data are no place for one."""
     asked = ["verify", "--json", "--theorem", "weight-divergence-convex"]
     found = []
-    for more in (["--no-search"], [], ["--search", "12"], ["--thorough", "--search", "0", "--trajectories", "8"]):
+    for more in (["--no-search"], [], ["--search", "6"], ["--thorough", "--search", "0", "--trajectories", "8"]):
         assert main([*asked, *more]) == 0
         found.append([f["setting"].partition(", ")[0] for f in json.loads(capsys.readouterr().out)["findings"]])
     assert found[1][: len(found[0])] == found[2][: len(found[0])] == found[0] == found[3]

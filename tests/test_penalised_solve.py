@@ -46,6 +46,7 @@ def strength(fed, share=0.1):
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.slow_unless(n=60)
 @pytest.mark.slow_unless(positive=False)
+@pytest.mark.compiled_if_slow
 def test_lasso_and_elastic_net_are_those_of_scikit_learn(n, d, sparse, positive, seed):
     """Lasso minimises ‖y - Xw‖^2/(2n) + alpha ‖w‖_1: the convention here."""
     fed = federation(seed, n, d, sparse=sparse)
