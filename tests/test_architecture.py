@@ -33,6 +33,7 @@ FLOORS = [
         "_archives",
         "_files",
         "_html",
+        "_latex",
         "_processes",
         "_sparse",
     },

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedconvex._latex import escaped
 from fedconvex.bench import SUITES, Case, Referee, bench, campaign, data_profile, performance_profile, suite
 from fedconvex.bench.board import Spread
 from fedconvex.bench.campaign import chosen
@@ -21,7 +22,7 @@ from fedconvex.bench.offences import LIES, NOT_ZERO, READS_OTHERS, READS_ROWS, U
 from fedconvex.bench.solvers import arrays_of, made_of, named, of_target
 from fedconvex.bench.suites import data_cases
 from fedconvex.bench.time_limit import OutOfTime, at_most
-from fedconvex.bench.written_tables import _tex, latex, notes_table
+from fedconvex.bench.written_tables import latex, notes_table
 from fedconvex.cli import main
 from fedconvex.federation import Federation
 from tests import bench_solvers
@@ -229,7 +230,7 @@ def test_what_is_interrupted_gives_the_same_file(tmp_path, capsys):
     assert files[0] == files[1]
     page = (tmp_path / "whole" / "index.html").read_text()
     assert "No solver was found to break a rule" in page and "src=" not in page
-    assert "\\toprule" in (tmp_path / "whole" / "tables.tex").read_text()
+    assert "\\hline" in (tmp_path / "whole" / "tables.tex").read_text()
     assert "Mean ranks" in capsys.readouterr().out
     assert main([*how, "--out", str(tmp_path / "two"), "--jobs", "2"]) == 0
     assert (tmp_path / "two" / "results.csv").read_bytes() == files[0]
@@ -441,7 +442,7 @@ def test_rows_of_latex_do_not_begin_with_what_it_takes_for_an_argument():
     text = latex(bench([bench_solvers.descent], suite=[replace(TINY, name="[a]*")], against=["fedsgd"], rounds=3))
     assert r"\caption{{[}a]{*}}" in text
     assert not re.search(r"\\\\\s*[\[*]", text)
-    assert _tex("[x*") == "{[}x{*}"
+    assert escaped("[x*") == "{[}x{*}"
 
 
 def test_a_method_that_refuses_a_loss_is_not_for_it():

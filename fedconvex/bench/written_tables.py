@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedconvex._files import check_folder, csv_text, write_file
+from fedconvex._latex import escaped, tabular
 from fedconvex.bench.board import AXES, Board, Spread
 
 
@@ -190,7 +191,7 @@ def fairness(board: Board) -> list[str]:
 
 
 def latex(board: Board) -> str:
-    """Return the tables as LaTeX, for the package booktabs."""
+    """Return the tables as LaTeX."""
     parts = ["% " + line for line in fairness(board)]
     parts.append(_tabular("Mean ranks, and problems solved", *summary_table(board)))
     parts += [_tabular(p, *cost_table(board, p)) for p in board.problems]
@@ -198,22 +199,5 @@ def latex(board: Board) -> str:
 
 
 def _tabular(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["", "\\begin{table}", f"\\caption{{{_tex(title)}}}"]
-    lines += [f"\\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}", "\\toprule", _line(heads), "\\midrule"]
-    lines += [*(_line(row) for row in rows), "\\bottomrule", "\\end{tabular}", "\\end{table}"]
-    return "\n".join(lines)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return " & ".join(_tex(c) for c in cells) + r" \\"
-
-
-_TEX = str.maketrans(
-    {c: "\\" + c for c in "&%$#_{}"}
-    | {c: f"{{{c}}}" for c in "[*"}  # after the end of a row they would be read as its arguments
-    | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-)
-
-
-def _tex(text: str) -> str:
-    return text.replace("\\", "/").translate(_TEX).replace("–", "--").replace("<", "$<$").replace(">", "$>$")
+    table = tabular(heads, rows, "l" + "r" * (len(heads) - 1))
+    return "\n".join(["", r"\begin{table}", rf"\caption{{{escaped(title)}}}", table, r"\end{table}"])
