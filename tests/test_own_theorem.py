@@ -16,7 +16,7 @@ from fedconvex.verify.checking import carried_out
 from fedconvex.verify.own_theorems import own_theorem, searched, theorems_of
 
 PAGE = (Path(__file__).parents[1] / "docs" / "own_theorem.md").read_text()
-CODE, LOCAL = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+CODE, *_, LOCAL = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 ONE_STEP = {"share": 1.0, "local_steps": 1, "batch": 0}
 # F(w) = 1/2 - w for w <= 0, (1 - w)^2/2 up to 1, then 0, from w = -2: slope L D/3, the worst case of one step 1/L
 HUBER = Tiny(((1.0,),), (1.0,), (1,), (-3.0,), 1, ONE_STEP, loss="hinge")
@@ -79,9 +79,9 @@ def test_from_file_to_tables(file, tmp_path, capsys):
     assert found["smallest_constant"] == pytest.approx((1.0 / 6.0) / (2.0 / 5.0), rel=1e-6)  # the exact worst case's
     assert max(float(r["share"]) for r in rows) < found["smallest_constant"]
     lines = Path(tables[1]).read_text().splitlines()
-    assert lines[0] == r"\begin{tabular}{llrrrrrrrl}"
+    assert lines[0] == r"\begin{tabular}{lrrrrrrrrrl}"
     assert len(lines) == 2 + 6
-    assert "two logistic clients, tau 1, T 3" in lines[-3]
+    assert lines[-3].startswith("nesterov & 2 & 1 & 3 & 1 & ")  # K, tau, T, eta L
 
 
 @pytest.mark.slow

@@ -7,14 +7,13 @@ import os
 from typing import Any
 
 from fedconvex._files import check_file, csv_text, write_file
+from fedconvex._latex import tabular
 from fedconvex.verify.check_records import OUTCOME_WORDS, VerificationReport
 
 FIRST = ("theorem", "setting", "measured", "low", "high", "bound")
 LAST = ("share", "worst case", "verdict")
-SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {
-    c: "\\" + c for c in "&%$#_{}"
-}
-SIGNS = {"τ": r"$\tau$", "μ": r"$\mu$", "≤": r"$\le$", "²": r"$^2$", "‖": r"$\|$", "±": r"$\pm$", "÷": r"$\div$"}
+NUMBERS = ("K", "tau", "T", "eta L")
+HEADS = {"tau": "τ", "eta L": "ηL"}
 
 
 def findings_table(found: VerificationReport) -> tuple[list[str], list[list[Any]]]:
@@ -51,14 +50,38 @@ def write_findings_csv(found: VerificationReport, path: str | os.PathLike[str]) 
     write_file(file, csv_text([headers, *([_plain(x, repr) for x in row] for row in rows)]).encode())
 
 
+def paper_table(found: VerificationReport) -> tuple[list[str], list[list[Any]]]:
+    """Return headers and rows for a paper: a setting a row, where the theorem applies.
+
+    The ratio is the bound over the exact worst case, or over what was measured where there is none; the power is the
+    smallest factor by which the bound could be too small and be noticed by the theorem's checks together.
+    """
+    rows = []
+    for f in found.findings:
+        v = f.verdict
+        if v.bound is None:
+            continue
+        power = found.powers.get(f.theorem)
+        worst = f.worst.upper if f.worst.has_interval else None
+        ratio = f.worst.ratio(v.bound) if worst else v.ratio
+        noticed = power.whole.factor if power is not None and power.whole is not None else None
+        numbers = [f.numbers.get(name) for name in NUMBERS]
+        rows.append([f.theorem, *numbers, v.measured, v.bound.value, worst, ratio, noticed, OUTCOME_WORDS[f.outcome]])
+    return ["theorem", *NUMBERS, "measured", "bound", "worst case", "ratio", "power", "verdict"], rows
+
+
 def write_findings_latex(found: VerificationReport, path: str | os.PathLike[str]) -> None:
-    """Write all findings as a tabular, numbers with four digits."""
-    file, (headers, rows) = check_file("--latex", path), findings_table(found)
-    cells = [[_tex(_plain(x, lambda v: f"{v:.4g}")) for x in row] for row in [headers, *rows]]
-    lines = [" & ".join(row) + r" \\" for row in cells]
-    shape = "ll" + "r" * (len(headers) - 3) + "l"
-    text = "\n".join([rf"\begin{{tabular}}{{{shape}}}", r"\hline", lines[0], r"\hline", *lines[1:], r"\hline"])
-    write_file(file, (text + "\n" + r"\end{tabular}" + "\n").encode())
+    """Write the table for a paper, numbers with four digits, and below it the bounds as formulas where they are known.
+
+    The table and formulas need no package.
+    """
+    file, (headers, rows) = check_file("--latex", path), paper_table(found)
+    cells = [[_plain(x, lambda v: f"{v:.4g}") for x in row] for row in rows]
+    parts = [tabular([HEADS.get(h, h) for h in headers], cells, "l" + "r" * (len(headers) - 2) + "l")]
+    for name, note in found.notes.items():
+        if note.formula:
+            parts.append(rf"% {name}: {note.quantity}" + "\n" + rf"\[ {note.formula} \]")
+    write_file(file, ("\n\n".join(parts) + "\n").encode())
 
 
 def _plain(x: Any, shown: Any) -> str:
@@ -66,11 +89,3 @@ def _plain(x: Any, shown: Any) -> str:
     if isinstance(x, str):
         return x
     return "" if x is None or not math.isfinite(x) else shown(float(x))
-
-
-def _tex(text: str) -> str:
-    if "e" in text and text[:1] in "-0123456789":
-        number, _, power = text.partition("e")
-        if power.lstrip("+-").isdigit():
-            return rf"${number}\cdot 10^{{{int(power)}}}$"
-    return "".join(SPECIAL.get(c) or SIGNS.get(c) or c for c in text)

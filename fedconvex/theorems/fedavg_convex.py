@@ -267,6 +267,23 @@ def _terms(L: float, D: float, sigma2: float, zeta: float, M: int, eta: float, t
     }
 
 
+FORMULA = Formula(
+    {
+        "start": "D**2 / (2 * eta * tau * T)",
+        "noise": "eta * sigma2 / M",
+        "noise drift": "4 * tau * eta**2 * L * sigma2",
+        "heterogeneity drift": "18 * tau**2 * eta**2 * L * zeta**2",
+    }
+)
+TUNED = Formula(
+    {
+        "start": "2 * L * D**2 / (tau * T)",
+        "noise": "2 * sqrt(sigma2) * D / sqrt(M * tau * T)",
+        "noise drift": "5 * cbrt(L * sigma2 * D**4 / (tau * T**2))",
+        "heterogeneity drift": "19 * cbrt(L * zeta**2 * D**4 / T**2)",
+    }
+)
+
 # ---------------------------------------------------------------- read off a setting
 
 
@@ -309,6 +326,7 @@ THEOREMS = (
         title="FedAvg, convex (15)",
         quantity=SHADOW_AVERAGE,
         bound=fedavg_convex,
+        formula=FORMULA,
         read=local_sgd_reading("Wang et al. 2021, Theorem 1"),
         statement=STATEMENT,
         says="The average suboptimality of local SGD falls like 1/(tau T), up to noise and two prices of local steps.",
@@ -335,6 +353,7 @@ THEOREMS = (
         title="FedAvg, convex, tuned step (16), (17)",
         quantity=SHADOW_AVERAGE,
         bound=fedavg_convex_tuned,
+        formula=TUNED,
         read=local_sgd_reading("Wang et al. 2021, Theorem 1 (17)"),
         statement=STATEMENT,
         says="With the step (16) the four terms balance: the price of heterogeneity falls like T^(-2/3).",

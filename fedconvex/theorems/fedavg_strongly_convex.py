@@ -315,6 +315,18 @@ def _distance(g: _Given, E: int, share: float) -> float:
     return delta
 
 
+FORMULA = Formula(
+    {
+        "start": "L * gamma * D**2 / (2 * (gamma + tau * T))",
+        "noise": "U * V",
+        "heterogeneity": "6 * U * L * Gamma",
+        "drift": "8 * U * (tau - 1)**2 * G2",
+    },
+    {"gamma": "max(8 * L / mu, tau)", "U": "2 * L / (mu**2 * (gamma + tau * T))"},
+    larger=True,
+)
+
+
 def _larger(terms: Sequence[float]) -> float:
     """Return the start term or the sum of all others: the induction needs the larger one."""
     return max(terms[0], sum(terms[1:]))
@@ -427,6 +439,7 @@ THEOREMS = (
         title="FedAvg, strongly convex, decaying steps (Li et al.)",
         quantity=LAST_SYNCHRONISED,
         bound=_bound_of_scheme,
+        formula=FORMULA,
         read=along_the_run,
         statement=STATEMENT,
         says="With steps that decay like 1/t the last model converges like 1/t, also if clients are sampled.",

@@ -225,6 +225,15 @@ def _setting(
     return mu, float(L), float(B), gamma, mu - low, requires
 
 
+def _formula(rho: str) -> Formula:
+    """Return the descent by rho."""
+    return Formula({"value": "f", "descent": "-rho * g**2"}, {"b": "(1 + gamma) * B / (mu - L_)", "rho": rho})
+
+
+FORMULA_SHARP = "(1 - gamma * B - L * b) / mu - L * b**2 / 2"
+FORMULA_PAPER = f"{FORMULA_SHARP} - sqrt(2 / S) * b - (2 * sqrt(2 * S) + 2) / S * L * b**2"
+FORMULA_CONVEX = "(1 - L * (1 + B) / (2 * (L + mu)) - gamma * B) / mu - L * b**2 / 2"
+
 # ---------------------------------------------------------------- read off a setting
 
 
@@ -375,6 +384,7 @@ THEOREMS = (
         name="fedprox",
         title="FedProx, descent (Li et al.)",
         bound=fedprox,
+        formula=_formula(FORMULA_PAPER),
         read=_reader(True),
         says="One round with exact or inexact proximal solutions decreases F by rho‖grad F‖², for K sampled clients.",
         loose="Terms of the sampling that are not needed; with many clients and equal parabolas it is sharp.",
@@ -390,6 +400,7 @@ THEOREMS = (
         name="fedprox-sharp",
         title="FedProx, sharper descent",
         bound=fedprox_sharp,
+        formula=_formula(FORMULA_SHARP),
         read=_reader(False),
         says="The same without any term for the sampling.",
         loose=_EQUALITY,
@@ -401,6 +412,7 @@ THEOREMS = (
         name="fedprox-convex",
         title="FedProx, convex descent",
         bound=fedprox_convex,
+        formula=_formula(FORMULA_CONVEX),
         read=_reader(False),
         says="The same with the convexity of every client, for smaller proximal weights.",
         loose=_EQUALITY,

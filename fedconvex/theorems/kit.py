@@ -1,7 +1,8 @@
 """What files of theorems are written in: one line, ``from fedconvex.theorems.kit import *``, gives all of it.
 
 * Bounds (`theory.bound`): `Bound`, `Quantity` and those that several theorems speak about, `Hypothesis`, `require`.
-* Theorems (`parts.theorem`, `parts.scope`): `Theorem`, `Statement`, `Reading`, `Check`, and where a statement holds.
+* Theorems (`parts.theorem`, `parts.scope`): `Theorem`, `Statement`, `Reading`, `Check`, and where a statement holds;
+  their formulas (`parts.formulas`).
 * Readings (`parts.setting`, `parts.assumptions`): `Setting`, and what is asked of methods and problems.
 * Quantities off a run (`parts.quantities`), and what rounding does to them (`parts.rounding`).
 * Instances (`parts.instances`), rules for the method on them (`parts.rules`), spaces for searches (`parts.tiny`).
@@ -27,6 +28,7 @@ from fedconvex.theorems.parts.assumptions import (
     sampling_share,
     where_taken,
 )
+from fedconvex.theorems.parts.formulas import Formula
 from fedconvex.theorems.parts.instances import (
     alike_logistic,
     at_minimiser,

@@ -270,6 +270,15 @@ def _total_weight(half: float, T: int) -> float:
     return math.expm1(-T * log) / half if -T * log < 700.0 else math.inf
 
 
+FORMULA = Formula(
+    {
+        "start": "D**2 / (h * W)",
+        "controls": "9 * M * h * zeta_star**2 / (S * W)",
+        "noise": "12 * h * sigma2 / (tau * S) * (1 + S / eta_g**2)",
+    },
+    {"h": "tau * eta * eta_g", "q": "1 - mu * h / 2", "W": "(q**(-T) - 1) / (1 - q)"},
+)
+
 # ---------------------------------------------------------------- read off a setting
 
 
@@ -353,6 +362,7 @@ THEOREMS = (
         title="SCAFFOLD (Karimireddy et al.)",
         quantity=WEIGHTED_AVERAGE,
         bound=scaffold,
+        formula=FORMULA,
         read=_read,
         sample=_weighted_average,
         exact=_exact_average,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,6 +53,7 @@ class Note(NamedTuple):
     source: str
     page: str  # in docs/theory
     quantity: str
+    formula: str = ""  # LaTeX
 
 
 class WorstCaseInterval(NamedTuple):
@@ -106,6 +107,8 @@ class Finding:
         The hypothesis that alone fails, if one does, with quantity over bound where it is dropped.
     sharper : float
         The bound of a sharper theorem there, infinite where there is none.
+    numbers : mapping from str to float
+        Clients K, local steps tau, rounds T and the step in units of 1/L, "eta L", where the method has them.
     """
 
     theorem: str
@@ -119,6 +122,7 @@ class Finding:
     worst_curve: tuple[WorstCaseInterval, ...] = ()
     dropped: Mapping[str, float] = field(default_factory=dict)
     sharper: float = math.inf
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def outcome(self) -> Outcome:
@@ -252,6 +256,8 @@ class VerificationReport:
     powers : mapping from theorem to Power
     exponents : mapping from theorem to tuple of Exponent
         Where they were asked for.
+    counterexamples : tuple of PrintedInstance
+        To theorems that are violated, one each.
     """
 
     findings: tuple[Finding, ...]
@@ -263,6 +269,7 @@ class VerificationReport:
     seconds: float = 0.0
     powers: Mapping[str, Power] = field(default_factory=dict)
     exponents: Mapping[str, tuple[Exponent, ...]] = field(default_factory=dict)
+    counterexamples: tuple[Any, ...] = ()
 
     @property
     def counts(self) -> dict[Outcome, int]:

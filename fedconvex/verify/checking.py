@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from fedconvex.constants import Constants
 from fedconvex.problems import MovingTarget
 from fedconvex.problems.protocol import has_one_model
 from fedconvex.theorems import THEOREMS, Setting, Theorem
+from fedconvex.theorems.parts.rules import smoothness
 from fedconvex.theorems.parts.theorem import Check, Instance, MethodRule
 from fedconvex.theory.bound import AssumptionError, dropping, require
+from fedconvex.traits import traits_of
 from fedconvex.verify.check_records import Constant, Finding, WorstCaseInterval
 from fedconvex.verify.curves import BoundCurve, curve
 from fedconvex.verify.descriptions import described
@@ -57,7 +60,31 @@ def carried_out(
     else:
         constants = tuple(Constant(name, *value) for name, value in theorem.constants(setting).items())
     sharper = THEOREMS[theorem.sharper].value_at(setting) if theorem.sharper else math.inf
-    return Finding(theorem.name, short, words, instance.data, verdict, worst, constants, line, bands, sharper=sharper)
+    found = Finding(theorem.name, short, words, instance.data, verdict, worst, constants, line, bands, sharper=sharper)
+    return replace(found, numbers=numbers_of(setting))
+
+
+def numbers_of(s: Setting) -> dict[str, float]:
+    """Return K, tau, T and eta L of a run, as far as it has them.
+
+    Examples
+    --------
+    >>> from fedconvex import FedAvg
+    >>> from fedconvex.theorems.parts.instances import two_clients
+    >>> from fedconvex.verify.checking import numbers_of
+    >>> from fedconvex.verify import Setting
+    >>> numbers_of(Setting(two_clients.make(), FedAvg(step_size=0.25, local_steps=2), 3, [0.0]))
+    {'K': 2, 'T': 3, 'tau': 2, 'eta L': 0.25}
+    """
+    if not has_one_model(s.problem):
+        return {}
+    out: dict[str, float] = {"K": s.problem.federation.K, "T": s.rounds}
+    local = traits_of(s.method, s.problem).local
+    if local is not None and local.equal_steps is not None:
+        out["tau"] = local.equal_steps
+        if isinstance(local.step_size, float) and np.ptp(local.factor) == 0.0:
+            out["eta L"] = local.step_size * float(local.factor[0]) * smoothness(s.problem)
+    return out
 
 
 def problem_of(theorem: Theorem, instance: Instance) -> Any:

@@ -12,6 +12,7 @@ from scipy import stats
 
 from fedconvex._check import bad
 from fedconvex.problems import Problem
+from fedconvex.theorems.parts.formulas import Formula
 from fedconvex.theorems.parts.quantities import EXACT, SAMPLE, Exact, Sample, deterministic
 from fedconvex.theorems.parts.rounding import Found, rounding
 from fedconvex.theorems.parts.scope import Scope
@@ -80,12 +81,15 @@ class Instance(NamedTuple):
         "synthetic", "real", "searched" or "yours".
     make : callable
         Returns the problem, always the same one.
+    tiny : Tiny, optional
+        What a search found, as data.
     """
 
     name: str
     words: str
     data: str
     make: Callable[[], Any]
+    tiny: Any = None
 
 
 class MethodRule(NamedTuple):
@@ -174,6 +178,8 @@ class Theorem(NamedTuple):
         Name of a theorem that proves more of the same quantity under the same hypotheses: no run comes nearer.
     space : Space, optional
         Where `tightest` looks for instances (`fedconvex.theorems.parts.tiny`).
+    formula : Formula, optional
+        The bound as it is printed (`fedconvex.theorems.parts.formulas`).
     """
 
     name: str
@@ -201,6 +207,7 @@ class Theorem(NamedTuple):
     strongly_convex: bool = False
     sharper: str = ""
     space: Any = None
+    formula: Formula | None = None
 
     @property
     def home(self) -> str:

@@ -139,7 +139,7 @@ class Space(NamedTuple):
         start = "starts at the minimiser" if not any(tiny.offset) else f"starts {math.hypot(*tiny.offset):.3g} from it"
         what = f"{n} row{'s' * (n != 1)}, {d} feature{'s' * (d != 1)}, {start}"
         make, first = partial(self.problem, tiny), partial(self.start, tiny)
-        instance = Instance(name, f"{words}, {what}" if words else what, "searched", make)
+        instance = Instance(name, f"{words}, {what}" if words else what, "searched", make, tiny)
         return Check(instance, self.method(tiny.knobs), tiny.rounds, first)
 
 
