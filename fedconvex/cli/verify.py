@@ -78,9 +78,10 @@ def add_parser(commands: Any) -> None:
     )
     add = verify.add_argument_group("output").add_argument
     add("--report", metavar="DIR", help="write a page with all figures to DIR/index.html")
+    add("--instances", metavar="DIR", help="write what searches found to DIR: programs of NumPy, LaTeX, JSON")
     add("--json", action="store_true", help="print one JSON object instead of the table")
     add("--csv", metavar="FILE", help="write all findings as a table for programs")
-    add("--latex", metavar="FILE", help="write all findings as a table for papers")
+    add("--latex", metavar="FILE", help="write a table for papers, and the bounds as formulas")
     verify.set_defaults(command=_verify, test_size=None)
 
 
@@ -146,14 +147,17 @@ def _verify(args: argparse.Namespace) -> int:
         from fedconvex.report.drawings import check_folder
 
         check_folder(args.report)
-    from fedconvex._files import check_file
+    from fedconvex import _files
+
+    if args.instances is not None:
+        _files.check_folder("--instances", args.instances)
     from fedconvex.report.checks import as_document, as_table
     from fedconvex.verify import THEOREMS, checks, verify_suite
     from fedconvex.verify.own_theorems import theorems_of
 
     for option in ("csv", "latex"):
         if getattr(args, option) is not None:
-            check_file(f"--{option}", getattr(args, option))
+            _files.check_file(f"--{option}", getattr(args, option))
     mine = args.theorem_file is not None
     known = theorems_of(args.theorem_file) if mine else THEOREMS
     checks(args.theorem, None, known)  # refuses unknown names before data are read
@@ -175,8 +179,9 @@ def _verify(args: argparse.Namespace) -> int:
     )
     if args.power:
         found = _with_exponents(found, known, args.seed, changing)
+    found = _with_counterexamples(found, suite, known)
     args.status = FAILED if found.violated else INCONCLUSIVE if found.inconclusive else OK
-    with writing(_files(args, found)) as files:
+    with writing(_written(args, found, suite, known)) as files:
         if args.json:
             print(json.dumps(as_document(found), allow_nan=False))
         else:
@@ -213,8 +218,31 @@ def _with_exponents(
     return replace(found, exponents=out)
 
 
-def _files(args: argparse.Namespace, found: Any) -> Iterator[Any]:
+def _with_counterexamples(
+    found: VerificationReport, suite: Sequence[Check], known: Mapping[str, Theorem]
+) -> VerificationReport:
+    """Return the report with a small counterexample to every theorem that is violated, where there is one."""
+    from fedconvex.verify import Outcome
+    from fedconvex.verify.printed import counterexample
+
+    pairs = [(c, f) for c, f in zip(suite, found.findings, strict=True) if f.verdict.outcome is Outcome.VIOLATED]
+    pairs.sort(key=lambda pair: pair[0].instance.tiny is None)  # what a search found is small already
+    out: dict[str, Any] = {}
+    for check, f in pairs:
+        if f.theorem not in out:
+            example = counterexample(known[f.theorem], check)
+            out |= {} if example is None else {f.theorem: example}
+    return replace(found, counterexamples=tuple(out.values()))
+
+
+def _written(
+    args: argparse.Namespace, found: Any, suite: Sequence[Check], known: Mapping[str, Theorem]
+) -> Iterator[Any]:
     """Write the files that were asked for, and yield their names."""
+    if args.instances is not None:
+        from fedconvex.verify.printed import write_instances
+
+        yield from write_instances(args.instances, suite, known)
     from fedconvex.report.exports import write_findings_csv, write_findings_latex
 
     if args.report is not None:

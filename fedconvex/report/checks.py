@@ -48,6 +48,7 @@ def as_table(found: VerificationReport, width: int = 120, details: bool = False)
     if found.tightness:
         blocks.append(_tightness_lines(found, width))
     blocks += [_exponent_lines(name, mine, width) for name, mine in found.exponents.items()]
+    blocks += [[str(c).rstrip()] for c in found.counterexamples]
     blocks.append(_fold(found.sentence, width, ""))
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
@@ -220,6 +221,7 @@ def as_document(found: VerificationReport) -> dict[str, Any]:
         ],
         "best_steps": None if found.steps is None else found.steps._asdict(),
         "claims": [c._asdict() for c in found.claims],
+        "counterexamples": [c.document() for c in found.counterexamples],
     }
     return _plain(out)
 

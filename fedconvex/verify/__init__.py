@@ -9,7 +9,9 @@ from fedconvex.verify.exponents import exponents
 from fedconvex.verify.grid import GridVerdicts, verify_grid
 from fedconvex.verify.own_theorems import own_theorem
 from fedconvex.verify.power import power
+from fedconvex.verify.printed import PrintedInstance, printed
 from fedconvex.verify.search import Tightest, tightest
+from fedconvex.verify.shrinking import shrunk
 from fedconvex.verify.suite import Progress, checks, verify_suite
 from fedconvex.verify.tightness import exact_worst
 from fedconvex.verify.verdicts import Outcome, Verdict, verify
@@ -25,6 +27,7 @@ __all__ = [
     "Noticed",
     "Outcome",
     "Power",
+    "PrintedInstance",
     "Progress",
     "Reading",
     "Setting",
@@ -39,6 +42,8 @@ __all__ = [
     "own_instance",
     "own_theorem",
     "power",
+    "printed",
+    "shrunk",
     "tightest",
     "verify",
     "verify_grid",

@@ -139,6 +139,7 @@ RECORDS = {
     "Instance",
     "MethodRule",
     "Outcome",
+    "PrintedInstance",
     "Reading",
     "Verdict",
     "VerificationReport",
@@ -615,7 +616,8 @@ def own() -> dict[str, dict[str, Any]]:
     from fedconvex.secure import Party, encode
     from fedconvex.tables import read_table
     from fedconvex.theorems.fedavg_convex import fedavg_convex
-    from fedconvex.verify import checks
+    from fedconvex.theorems.kit import SHADOW_AVERAGE, Bound, Tiny
+    from fedconvex.verify import THEOREMS, checks
 
     w, keys = world(), {number: Party(number).public for number in (0, 1, 2)}
     signs, alpha = w["signs"], np.full(20, 0.1)
@@ -630,6 +632,9 @@ def own() -> dict[str, dict[str, Any]]:
     tiny = Case("tiny", "linear", {"n_clients": 3, "n_features": 2}, "squared")
     plan, hospitals = analysis_over_sites()
     study, site, study_paths = study_files()
+    knobs = {"share": 0.25, "local_steps": 1, "batch_size": 0}
+    parabola = Tiny(((1.0,),), (0.0,), (1,), (1.0,), 1, knobs)
+    nothing = THEOREMS["fedavg-convex"]._replace(bound=lambda **_: Bound({"none": 0.0}, SHADOW_AVERAGE, "wrong"))
     return {
         "study.check_site": {"study": study, "site": site},
         "study.read_study": {"path": study_paths["study"]},
@@ -884,6 +889,8 @@ def own() -> dict[str, dict[str, Any]]:
         "verify.exponents": {"theorem": "fedprox-bias"},
         "verify.power": {"theorem": "fedprox-bias"},
         "verify.own_theorem": {"bound": fedavg_convex},
+        "verify.shrunk": {"tiny": parabola, "theorem": nothing, "most": 2},
+        "verify.printed": {"tiny": parabola, "theorem": "fedavg-convex"},
         "verify.verify": {"theorem": "fedavg-refined"},
         "verify.curve": {"theorem": "fedavg-at-optimum", "rounds": [1, 2]},
         "verify.verify_grid": {
