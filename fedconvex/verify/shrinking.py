@@ -159,8 +159,8 @@ def _of_rows(tiny: Tiny, clients: Any, rows: list[list[int]]) -> Tiny:
     """Return the problem of some clients with some rows each."""
     every = [i for mine in rows for i in mine]
     weights = None if tiny.weights is None else tuple(tiny.weights[k] for k in clients)
-    picked = {"rows": tuple(tiny.rows[i] for i in every), "labels": tuple(tiny.labels[i] for i in every)}
-    return tiny._replace(**picked, sizes=tuple(map(len, rows)), weights=weights)
+    X, y = tuple(tiny.rows[i] for i in every), tuple(tiny.labels[i] for i in every)
+    return tiny._replace(rows=X, labels=y, sizes=tuple(map(len, rows)), weights=weights)
 
 
 def _fewer(n: int, low: int) -> list[int]:
@@ -200,7 +200,7 @@ def _rounder(space: Space, tiny: Tiny) -> Iterator[Tiny]:
         for at in np.ndindex(old.shape):
             same = np.abs(old) == abs(old[at])
             for where in (same, *([_alone(old, at)] if same.sum() > 1 else [])):
-                for x in _simpler(abs(old[at])) if name != "weights" else _simpler(old[at], zero=False):
+                for x in _simpler(abs(float(old[at])), zero=name != "weights"):
                     yield _with(tiny, name, np.where(where, np.copysign(x, old), old))
     yield from (tiny._replace(l2=x) for x in (_simpler(tiny.l2, zero=False) if tiny.l2 else ()))
     for name, limits in space.knobs.items():
@@ -222,7 +222,8 @@ def _alone(old: np.ndarray, at: tuple[int, ...]) -> np.ndarray:
 
 def _with(tiny: Tiny, name: str, new: np.ndarray) -> Tiny:
     numbers = (new + 0.0).tolist()  # no negative zeros
-    return tiny._replace(**{name: tuple(map(tuple, numbers) if new.ndim == 2 else numbers)})
+    changed: dict[str, Any] = {name: tuple(map(tuple, numbers) if new.ndim == 2 else numbers)}
+    return tiny._replace(**changed)
 
 
 def _simpler(x: float, zero: bool = True) -> Iterator[float]:
