@@ -179,7 +179,7 @@ def _verify(args: argparse.Namespace) -> int:
     )
     if args.power:
         found = _with_exponents(found, known, args.seed, changing)
-    found = _with_counterexamples(found, suite, known)
+    found = _with_counterexamples(found, suite, known) if found.violated else found
     args.status = FAILED if found.violated else INCONCLUSIVE if found.inconclusive else OK
     with writing(_written(args, found, suite, known)) as files:
         if args.json:
