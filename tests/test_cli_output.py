@@ -107,6 +107,7 @@ def stub(monkeypatch, **found):
     """`fedconvex verify` finds what we like."""
     found = SimpleNamespace(violated=True, inconclusive=False, **found)
     monkeypatch.setattr("fedconvex.verify.verify_suite", lambda *a, **k: found)
+    monkeypatch.setattr("fedconvex.cli.verify._with_counterexamples", lambda found, *a: found)
     monkeypatch.setattr("fedconvex.report.checks.as_table", lambda *a, **k: "a table")
 
 
