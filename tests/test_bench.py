@@ -134,7 +134,7 @@ def test_suites_of_a_file(tmp_path):
         file.write_text(text)
         with pytest.raises(ValueError, match=message):
             suite(file)
-    with pytest.raises(ValueError, match=r"bench: suite must be one of small, standard.*got 'large'"):
+    with pytest.raises(ValueError, match=r"bench: suite must be one of first, small, standard.*got 'large'"):
         suite("large")
     with pytest.raises(ValueError, match="setting must be one of 'n_clients'"):
         Case("x", "linear", {"clients": 3}, "squared").problem()

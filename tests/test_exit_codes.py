@@ -25,6 +25,7 @@ class Closed(io.StringIO):
 def answers(monkeypatch, violated=False, inconclusive=False):
     """Make `fedconvex verify` find what we like."""
     found = SimpleNamespace(violated=violated, inconclusive=inconclusive)
+    monkeypatch.setattr("fedconvex.cli.verify._with_counterexamples", lambda found, *a: found)
     monkeypatch.setattr("fedconvex.verify.verify_suite", lambda *a, **k: found)
     monkeypatch.setattr("fedconvex.report.checks.as_table", lambda *a, **k: "a table")
     monkeypatch.setattr("fedconvex.report.page.write_page", lambda found, folder: (folder and None) or "page")
