@@ -370,12 +370,14 @@ def test_heterogeneity_at_the_optimum_is_not_enough_for_long_steps(K, tau, T):
 
 
 @pytest.mark.parametrize(("eta", "tau"), [(1.0, 2), (0.1, 30), (0.01, 150), (0.01, 250)])
-def test_many_clients_along_the_axes_exceed_the_start_term_as_the_page_says(eta, tau):
+def test_many_clients_along_the_axes_measure_what_the_page_says(eta, tau):
     K, T, k = 2000, 20_000, np.arange(1, tau + 1)
     within = np.sum((1.0 - (1.0 - (1.0 - eta) ** k) / K) ** 2)
     factor = (1.0 - (1.0 - (1.0 - eta) ** tau) / K) ** 2
     total = within * (1.0 - factor**T) / (1.0 - factor) / (2.0 * K)  # of D = L = 1
-    assert total * 2.0 * eta == pytest.approx(eta * tau / (2.0 - 2.0 * (1.0 - eta) ** tau), rel=2e-3)
+    ratio = eta * tau / (2.0 - 2.0 * (1.0 - eta) ** tau)
+    assert total * 2.0 * eta == pytest.approx(ratio, rel=2e-3)
+    assert ratio > 1.0 or eta * tau <= 2.0
 
 
 def test_optimum_bound_by_hand():

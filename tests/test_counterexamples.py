@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from fedconvex.theorems.parts.theorem import Check
 from fedconvex.theorems.parts.tiny import Tiny
 from fedconvex.verify import Outcome, PrintedInstance, own_theorem, printed, shrunk
 from fedconvex.verify.checking import carried_out
-from fedconvex.verify.printed import counterexample
+from fedconvex.verify.printed import counterexample, write_instances
 from fedconvex.verify.search import share_of
 from tests.campaigns.wrong_theorems import PLANTED
 
@@ -62,7 +63,7 @@ def test_the_numpy_text_needs_no_package(small, tmp_path):
     assert len(found.numpy.splitlines()) < 25
     measured, sign, bound = alone(found.numpy, tmp_path)
     assert (measured, bound, sign) == (pytest.approx(0.405), pytest.approx(0.0625), ">")
-    assert r"f_1(w) = \frac{1}{2} w^2 \]" in found.latex
+    assert r"f_{1}(w) = \frac{1}{2} w^2 \]" in found.latex
 
 
 def test_what_does_not_violate_is_not_shrunk():
@@ -174,6 +175,34 @@ def test_sharp_instances_are_written_out(name):
         assert measured == pytest.approx(found.measured, rel=1e-6)
         assert bound == pytest.approx(found.bound.value, rel=1e-12)
         assert math.isfinite(measured)
+
+
+def test_files_of_one_name_do_not_replace_each_other_and_infinite_bounds_are_written(tmp_path):
+    """Names of theorems lose what is no letter; a bound that says nothing is printed all the same."""
+    check = next(c for c in THEOREMS["fedavg-convex"].checks if isinstance(c, Check) and c.instance.tiny is not None)
+    right = THEOREMS["fedavg-convex"]
+
+    def nothing(**_):
+        return Bound({"start": math.inf}, right.quantity, "says nothing")
+
+    known = {name: right._replace(name=name, bound=nothing) for name in ("R1", "R1#", "R" * 300)}
+    files = list(write_instances(tmp_path, [replace(check, theorem=name) for name in known], known))
+    assert len({*files}) == 3 and all(file.exists() and len(file.name) < 120 for file in files)
+    assert {file.suffix for file in files} == {".py"}
+    assert all('bound = float("inf")' in file.read_text() for file in files)
+    assert all(r"\infty" in file.with_suffix(".tex").read_text() for file in files)
+
+
+def test_what_is_shrunk_stays_in_the_space():
+    """A step of 1/8 is simpler than one of 0.1363, and below the least that the theorem speaks of."""
+
+    def bound(constants, *, step_size, local_steps, rounds):
+        return Bound({"start": 0.2 * constants.L * constants.D**2 / rounds}, LAST_SYNCHRONISED, "too small")
+
+    wrong = own_theorem("wrong", bound, steps=(0.13, 0.5), local_steps=(1, 1))
+    knobs = {"share": 0.1363, "local_steps": 1, "batch": 0}
+    found = shrunk(wrong, Tiny(((0.83, 0.2), (1.31, 0.1)), (0.4, -1.2), (1, 1), (1.41, 0.3), 1, knobs))
+    assert found.knobs["share"] >= 0.13
 
 
 def test_mini_batches_by_their_moments():

@@ -230,7 +230,11 @@ def _with_counterexamples(
     out: dict[str, Any] = {}
     for check, f in pairs:
         if f.theorem not in out:
-            example = counterexample(known[f.theorem], check)
+            try:
+                example = counterexample(known[f.theorem], check)
+            except KeyboardInterrupt:
+                say("no further counterexamples: interrupted", sys.stderr)
+                break
             out |= {} if example is None else {f.theorem: example}
     return replace(found, counterexamples=tuple(out.values()))
 

@@ -340,6 +340,7 @@ THEOREMS = (
             Check(mean_estimation, fixed_step(0.25, local_steps=3, batch_size=2)),
             *WITHIN_REACH,
             Check(noisy_kinks[0], fixed_step(0.25, local_steps=16, batch_size=20), 4, at_minimiser),
+            Check(at_right_angles, fixed_step(0.25, local_steps=64), 1),  # zeta_* in the place of zeta would fail
             # hypotheses that fail
             Check(diabetes, fixed_step(0.25, local_steps=3)),
             Check(shifted_logistic, fixed_step(1.0, local_steps=3)),

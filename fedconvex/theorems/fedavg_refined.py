@@ -147,6 +147,13 @@ Noise drift of R1#: equal clients with f' = max(Lx, -g) settle at (L/6)v² of (L
 chances, at all of it in the limit of chances that differ; 64 clients of 40 rows of a smoothed hinge, half of them in a
 batch, at 0.56 of it.
 
+ζ_* cannot take the place of ζ in R1#, nor in R1 or (15): no bound D²/(2ητT) + C Lη²ζ_*² holds for every τ. Clients
+f_i(x) = (L/2)⟨e_i, x⟩², i = 1, ..., K, of equal weights have one minimiser, ζ_* = 0. At η = 1/L one local step solves a
+client's problem, and the mean shrinks by 1 - 1/K a round, whatever τ: A = (L/2)(D²/K)(1-1/K)² Σ_{t<T} (1-1/K)^{2t}/T.
+For K = 5, T = 7 and τ = 3 this is 1.02 times D²/(2ητT), and the ratio grows as τ: for two clients and one round it is
+τ/8. In the limit of many clients and rounds it is τ/2, and at other steps ητL/(2 - 2(1-ηL)^τ): more than one for every
+η > 2/(Lτ). Bounds in ζ_* alone, such as R2 and R2#, have to ask for steps of order 1/(Lτ).
+
 **R2.** Step 2's factor 3 and step 5's 2 (Young twice), 4's 2. Useless once ητL exceeds about 1/2, where it refuses (Q
 or r ≥ 1). R2#: the drift, as in R1#, and 1/w_0. On least squares with mini-batches it is 2 to 3 times the exact
 expectation, and refuses once ητL exceeds about 1.
@@ -445,6 +452,7 @@ THEOREMS = (
         checks=(
             *_WHERE_UNIFORM,
             Check(noisy_kinks[0], fixed_step(0.8, local_steps=2, batch_size=20), 40, at_minimiser),
+            Check(at_right_angles, fixed_step(0.5, local_steps=64), 1),  # zeta_* in the place of zeta would fail
             Check(shifted_logistic, fixed_step(0.5, local_steps=3, scheme=UniformSampling)),  # not all clients
             Check(one_parabola[0], fixed_step(1.9), 5),  # too long a step
         ),

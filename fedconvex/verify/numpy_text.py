@@ -112,11 +112,11 @@ def _lines(t: Traits, loss: str, quantity: Quantity, rounds: int, moves: bool) -
 
 def _gives(text: str, measured: float) -> bool:
     """Whether a text, which is run, measures a number."""
-    command = [sys.executable, "-I", "-c", text]  # a process without this package
+    command = [sys.executable, "-I", "-"]  # a process without this package
     try:
-        ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LONGEST)
+        ran = subprocess.run(command, input=text, capture_output=True, text=True, check=True, timeout=LONGEST)
         return math.isclose(float(ran.stdout.split()[0]), measured, rel_tol=SAME)
-    except (subprocess.SubprocessError, IndexError, ValueError):
+    except (subprocess.SubprocessError, OSError, IndexError, ValueError):
         return False
 
 
@@ -162,7 +162,7 @@ def _data(s: Setting, t: Traits, quantity: Quantity, rounds: int) -> list[str]:
         eta, tau, factor = t.local.step_size, t.local.equal_steps, t.local.factor
         numbers["tau"] = _list(t.local.steps) if tau is None else written(tau)
         if not isinstance(eta, float):
-            power = "" if eta.power == 1.0 else f" ** {written(eta.power)}"
+            power = "" if eta.power == 1.0 else f" ** ({written(eta.power)})"
             numbers["eta"] = f"(lambda n: {written(eta.scale)} / ({written(eta.shift)} + n){power})"
         else:
             numbers["eta"] = written(eta * factor[0]) if np.ptp(factor) == 0.0 else _list(eta * factor)
@@ -241,9 +241,11 @@ def _controls(t: Traits) -> list[str]:
 
 def _end(bound: Bound) -> list[str]:
     """Return the lines that have the bound and print it beside what was measured."""
-    terms = {name: value for name, value in bound.terms.items() if value} or dict(bound.terms)
+    terms = {name: float(value) for name, value in (bound.terms or {"": bound.value}).items()}
+    terms = {name: value for name, value in terms.items() if value} or terms
     sums = math.isclose(sum(terms.values()), bound.value, rel_tol=1e-15)
-    value = " + ".join(map(repr, terms.values())) if sums else repr(bound.value)
+    value = " + ".join(map(repr, terms.values())) if sums else repr(float(bound.value))
+    value = f'float("{value}")' if value in ("inf", "nan") else value
     said = " + ".join(terms) if sums else "of " + ", ".join(f"{name} {x!r}" for name, x in terms.items())
     return [
         f"bound = {value}  # {said}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -135,6 +136,7 @@ def write_instances(
 
     Where there is no program, the file of JSON is yielded; where the theorem does not apply, nothing is written.
     """
+    used: set[str] = set()
     for check in suite:
         if check.instance.tiny is None:
             continue
@@ -142,7 +144,9 @@ def write_instances(
             found = printed(known[check.theorem], check.instance.tiny)
         except ValueError:
             continue
-        name = re.sub(r"[^a-z0-9]+", "-", f"{check.theorem} {check.instance.name}".lower()).strip("-")
+        name = re.sub(r"[^a-z0-9]+", "-", f"{check.theorem} {check.instance.name}".lower()).strip("-")[:100]
+        name = next(n for n in itertools.chain([name], (f"{name}-{i}" for i in itertools.count(2))) if n not in used)
+        used.add(name)
         texts = {"json": json.dumps(found.document(), indent=1), "tex": found.latex}
         texts |= {} if found.numpy is None else {"py": str(found)}
         files = [(Path(folder) / f"{name}.{kind}", text) for kind, text in texts.items()]
@@ -176,14 +180,14 @@ def _formulas(tiny: Tiny) -> list[str]:
     """Return F, the clients' f_k, and the start."""
     copies = int(tiny.knobs.get("copies", 1))
     weights = tiny.weights or (1.0,) * len(tiny.sizes)
-    F = " + ".join(f"{fraction(q / sum(weights))} f_{k}" for k, q in enumerate(weights, 1))
-    lines, first = [f"$F(w) = {F if len(weights) > 1 else 'f_1'}$" + ("" if copies == 1 else f", {copies} times,")], 0
+    F = " + ".join(f"{fraction(q / sum(weights))} f_{{{k}}}" for k, q in enumerate(weights, 1))
+    lines, first = [f"$F(w) = {F if len(weights) > 1 else 'f_{1}'}$" + ("" if copies == 1 else f", {copies} times,")], 0
     for k, n in enumerate(tiny.sizes, 1):
         rows = zip(tiny.rows[first : first + n], tiny.labels[first : first + n], strict=True)
         inside = " + ".join(_row(tiny.loss, row, y) for row, y in rows)
         ridge = rf" + {fraction(tiny.l2 / 2)}\|w\|^2" if tiny.l2 else ""
         mean = inside if n == 1 else rf"{fraction(1 / n)} \left( {inside} \right)"
-        lines.append(rf"\[ f_{k}(w) = {mean}{ridge} \]")
+        lines.append(rf"\[ f_{{{k}}}(w) = {mean}{ridge} \]")
         first += n
     if tiny.loss == "hinge":
         lines.append(f"${HINGE}$,")
@@ -193,7 +197,7 @@ def _formulas(tiny: Tiny) -> list[str]:
 
 def _row(loss: str, row: tuple[float, ...], y: float) -> str:
     """Return the loss of a row."""
-    names = ["w"] if len(row) == 1 else [f"w_{j}" for j in range(1, len(row) + 1)]
+    names = ["w"] if len(row) == 1 else [f"w_{{{j}}}" for j in range(1, len(row) + 1)]
     z = " + ".join(("" if x == 1.0 else fraction(x)) + name for x, name in zip(row, names, strict=True) if x) or "0"
     z = z.replace("+ -", "- ")
     if loss == "squared":

@@ -8,6 +8,7 @@ together, so that rows that are alike stay alike.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import pairwise
@@ -28,6 +29,7 @@ from fedconvex.verify.verdicts import find_theorem
 CLEAR = 1.01  # measured over bound, at least, where more is there to begin with
 DENOMINATORS = (1, 2, 3, 4, 5, 8, 10, 20, 50, 100)
 PASSES = 4
+LONGEST = 20.0  # seconds of the processor: what is small by then is small enough
 LARGEST = 64  # rows, or features, of what is shrunk
 
 
@@ -41,7 +43,7 @@ def shrunk(theorem: Theorem | str, tiny: Tiny, most: int = 4000) -> Tiny:
     tiny : Tiny
         A problem on which the theorem is violated, by an exact value.
     most : int
-        Problems that are tried.
+        Problems that are tried; fewer where they take more than 20 s of the processor's time.
 
     Raises
     ------
@@ -72,7 +74,7 @@ def shrunk(theorem: Theorem | str, tiny: Tiny, most: int = 4000) -> Tiny:
         before = tiny
         for simpler in (_smaller, _in_other_units, _rounder):
             tiny = tries.all_of(simpler, tiny)
-        if tiny == before or tries.left == 0:
+        if tiny == before or tries.left <= 0:
             break
     return tiny
 
@@ -104,10 +106,10 @@ def as_tiny(theorem: Theorem, check: Check) -> Tiny | None:
 
 
 class _Tries:
-    """What is tried, until so many candidates were."""
+    """What is tried, until so many candidates were, or they took too long."""
 
     def __init__(self, theorem: Theorem, floor: float, most: int) -> None:
-        self.theorem, self.floor, self.left = theorem, floor, most
+        self.theorem, self.floor, self.left, self.until = theorem, floor, most, time.process_time() + LONGEST
 
     def all_of(self, simpler: Callable[[Space, Tiny], Iterator[Tiny]], tiny: Tiny) -> Tiny:
         """Take simpler candidates as long as there are any that violate the theorem."""
@@ -118,7 +120,7 @@ class _Tries:
 
     def violates(self, tiny: Tiny) -> bool:
         """Whether a candidate does, clearly enough."""
-        self.left = max(self.left - 1, -1)
+        self.left = -1 if time.process_time() > self.until else max(self.left - 1, -1)
         return self.left >= 0 and share_of(self.theorem, tiny) >= self.floor
 
 
@@ -205,8 +207,8 @@ def _rounder(space: Space, tiny: Tiny) -> Iterator[Tiny]:
     yield from (tiny._replace(l2=x) for x in (_simpler(tiny.l2, zero=False) if tiny.l2 else ()))
     for name, limits in space.knobs.items():
         if not isinstance(limits, Whole) and tiny.knobs[name] != limits.high:
-            every = (limits.high, *_simpler(tiny.knobs[name], zero=False))
-            yield from (_with_knob(tiny, name, x) for x in every)
+            every, top = (limits.high, *_simpler(tiny.knobs[name], zero=False)), limits.high * max(limits.beyond, 1.0)
+            yield from (_with_knob(tiny, name, x) for x in every if limits.low <= x <= top)
 
 
 def _alone(old: np.ndarray, at: tuple[int, ...]) -> np.ndarray:

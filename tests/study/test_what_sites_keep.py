@@ -104,7 +104,7 @@ def test_who_does_not_stop_asking_stops_the_site_and_does_not_fill_its_disk(tmp_
     study = written(tmp_path, study=ANALYSE, limits="log = 0.01\n")
     site, given = one(tmp_path, study), np.full(16, 1, dtype=np.uint8)
     asked = [message(study, HELLO, **{RUN: given}), message(study, -3)]
-    with pytest.raises(ValueError, match=r"the audit log has 0\.0\d+ MB, .* \[limits\] log allows: .*study audit"):
+    with pytest.raises(ValueError, match=r"the audit log has 0\.0\d+ MB, .* log allows 0\.01: .*study audit"):
         for i in range(1000):
             site.answer(asked[i % 2])
     lines = list(read_log(site.log.path))
