@@ -185,15 +185,16 @@ TEXT = """
 Written by `python -m tests.campaigns.hypotheses`; how instances are found stands at the top of
 `tests/campaigns/hypotheses.py`. In each of them one hypothesis alone fails; the numbers are the largest quantity over
 the bound that stands without it, at 1.01, 1.5, 2 and 4 times the limit of a number, and elsewhere ("other": unequal
-weights, half of the clients, numbers beyond their range). Above 1 the hypothesis is necessary as it stands: an instance
-shows it. Below 1 in all instances nothing is known: the theorem may hold without it, or the instance was not found.
+weights, half of the clients, numbers beyond their range). Above 1 an instance shows that the hypothesis cannot go; that
+a limit cannot be larger than it is shows the column of 1.01 times alone. Below 1 in all instances nothing is known: the
+theorem may hold without it, or the instance was not found.
 """
 HEAD = ("theorem", "hypothesis", *(f"{t:g} times" for t in TIMES), ANY, "instances", "necessary")
 PLANTS = """
 ## Hypotheses as authors weaken them
 
 Each is planted in the theorem; measured over the bound that it would give, in the check or the searched instance that
-shows most.
+shows most. What is not in the table was not tried.
 """
 
 
