@@ -43,7 +43,7 @@ def fraction(x: float, largest: int = 1000) -> str:
     -\frac{1}{3} 2 1.23457\cdot 10^{-9}
     """
     if not math.isfinite(x):
-        return r"\text{not a number}" if math.isnan(x) else r"\infty" if x > 0.0 else r"-\infty"
+        return r"\mathrm{NaN}" if math.isnan(x) else r"\infty" if x > 0.0 else r"-\infty"
     near = Fraction(x).limit_denominator(largest)
     if abs(float(near) - x) <= 4e-16 * abs(x) and abs(x) < 1e6:
         sign, near = ("-" if near < 0 else ""), abs(near)
