@@ -105,7 +105,20 @@ def warnings(found: Any) -> list[str]:
     if found.site_intercepts and found.rows.family.name == "logistic" and fed.n < SMALL * fed.K and fed.K > 1:
         told = f"{fed.K} clients of {fed.n / fed.K:.0f} rows have an intercept each: slopes are too far from 0"
         out.append(f"{told} where clients are many and small")
-    return out
+    return [*out, *_gone(found.rows)]
+
+
+def _gone(rows: Any) -> list[str]:
+    """Return which clients have lost all their rows to missing cells, and the column that costs them the most."""
+    there, lost = {str(v) for v in rows.federation.labels}, dict[str, int]()
+    gone = [client for client in dict.fromkeys(client for _, client, _ in rows.left_out) if client not in there]
+    if not gone:
+        return []
+    for column, client, m in rows.left_out:
+        lost[column] = lost.get(column, 0) + m * (client in gone)
+    most = max(lost, key=lambda column: lost[column])
+    told = f"missing cells leave no row of {', '.join(gone)}"
+    return [f"{told}; {lost[most]} of their rows lack {most!r}: drop that column to keep those that lack nothing else"]
 
 
 def summary(found: Any) -> str:

@@ -224,6 +224,18 @@ def test_rows_with_gaps_are_left_out_and_counted(rng):
     assert "10 left out for missing cells: x 6, u 6" in found.summary()
 
 
+def test_a_client_that_loses_every_row_is_named(rng):
+    n = 90
+    table = {"x": rng.standard_normal(n), "u": rng.standard_normal(n), "ill": rng.integers(0, 2, n)}
+    table["site"] = np.repeat(["north", "south", "west"], n // 3)
+    table["u"][30:], table["x"][::15] = np.nan, np.nan
+    found = analyse(table, "ill", "site")
+    said = "missing cells leave no row of south, west; 60 of their rows lack 'u': drop that column to keep those that"
+    assert said in dict(found.facts())["Warning"] and "28 of 90 rows" in found.summary()
+    there = analyse(table, "ill", "site", drop=["u"])
+    assert there.rows.federation.K == 3 and "leave no row" not in there.summary()
+
+
 def test_exposures_are_offsets():
     table = drawn(2)[1] | {"days": np.arange(1.0, 1.0 + len(drawn(2)[1]["x"]))}
     how = {"family": "poisson", "features": ["x", "u"], "guard": False}
