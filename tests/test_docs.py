@@ -21,7 +21,7 @@ SCRIPTS = sorted(p for folder in ("docs", "benchmarks", "examples") for p in (RO
 PAGES = [p for p in PAGES if p.name != "CHANGELOG.md"]  # speaks of names that were
 MOST_LINES = 1500  # of a picture
 OUTLINED = {  # letters are outlines there until the scripts or experiments that draw them run again
-    *("agnostic_against_invariant.svg", "mocha_fair.svg"),
+    "mocha_fair.svg",
 }
 FILE = re.compile(r"`((?!fedjax/|data/)(?:[\w.-]+/)+[\w.-]+\.(?:py|md|svg))`")
 LINK = re.compile(r"\]\(([^)\s]*[./#][^)\s]*)\)")
