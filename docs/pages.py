@@ -5,9 +5,11 @@ A page is made from the Statement of a theorem file, its figure is drawn by ``do
 
 from __future__ import annotations
 
+import inspect
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from types import ModuleType
 
 from fedconvex import families, theorems
 from fedconvex.theorems.parts.theorem import Check, Instance, Statement, Theorem
@@ -26,8 +28,9 @@ SECTIONS = (
 )
 
 
-def page(statement: Statement, home: str, theorems: list[Theorem]) -> str:
-    """Return the page of a statement with its variants, from the file of that name in theorems."""
+def page(statement: Statement, module: ModuleType, theorems: list[Theorem]) -> str:
+    """Return the page of a statement with its variants, from the theorem's file."""
+    home = module.__name__
     checked = ", checked by `fedconvex verify --theorem`:" if theorems else "."
     parts = [f"# {statement.title}", f"`{home}`{checked}"]
     if theorems:
@@ -46,7 +49,27 @@ def page(statement: Statement, home: str, theorems: list[Theorem]) -> str:
         parts.append("\n".join(f"- With {what} it {answer}." for what, answer in answers))
         parts.append("## Where it is checked")
         parts.append("\n".join(f"- `{t.name}`: {', '.join(_instances(t))}." for t in theorems))
+    if calls := _calls(module):
+        parts += ["## In Python", calls]
     return "\n\n".join(parts) + "\n"
+
+
+def _calls(module: ModuleType) -> str:
+    """Return a list of the file's public functions and classes, with their arguments and first lines."""
+    found = {name: getattr(module, name) for name in module.__all__}
+    lines = []
+    for name, thing in found.items():
+        if callable(thing):
+            given = "" if isinstance(thing, type) else f"({', '.join(_arguments(thing))})"
+            lines.append(f"- `{name}{given}`: {_one_line(str(thing.__doc__)).partition('. ')[0].rstrip('.')}.")
+    return "\n".join(lines)
+
+
+def _arguments(function: object) -> list[str]:
+    """Return the names of a function's arguments, with a star before those that are given by name only."""
+    found = inspect.signature(function).parameters.values()  # type: ignore[arg-type]
+    by_name = [p.name for p in found if p.kind is p.KEYWORD_ONLY]
+    return [p.name for p in found if p.kind is not p.KEYWORD_ONLY] + ["*"] * bool(by_name) + by_name
 
 
 def _one_line(text: str) -> str:
@@ -68,7 +91,7 @@ def pages() -> dict[str, str]:
     for module in (*core, *families.loaded("theorems")):
         if hasattr(module, "STATEMENT"):
             mine = [t for t in theorems.THEOREMS.values() if t.statement is module.STATEMENT]
-            out[module.STATEMENT.page] = page(module.STATEMENT, module.__name__, mine)
+            out[module.STATEMENT.page] = page(module.STATEMENT, module, mine)
     return out
 
 
