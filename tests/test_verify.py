@@ -182,6 +182,25 @@ def test_intervals_cover_the_exact_value():
     assert hits >= 186
 
 
+def test_what_is_far_below_its_bound_is_measured_less_precisely():
+    """A half width of 10 % of the mean, or of a fifth of the bound: of 2 % of the bound."""
+    problem = squares()
+    method = FedAvg(step_size=0.1, local_steps=2, batch_size=1)
+    verdicts = {}
+    truth = verify(bounded(9.0), problem, method, rounds=3).measured
+    for times in (2.0, 100.0):
+        v = verify(bounded(times * truth), problem, method, rounds=3, exact=False, precision=0.1, most=1 << 16)
+        assert v.low <= truth <= v.high <= v.bound.value and v.outcome is Outcome.HOLDS
+        assert 0.5 * (v.high - v.low) <= 0.1 * max(v.measured, 0.2 * v.bound.value)
+        verdicts[times] = v
+    assert verdicts[100.0].trajectories < verdicts[2.0].trajectories / 4
+
+
+def bounded(value):
+    """Return a theorem that bounds the last iterate by a number."""
+    return Theorem("bounded", LAST_SYNCHRONISED, lambda s: Bound({"a": value}, LAST_SYNCHRONISED, "x"))
+
+
 def test_grid_finds_its_corners():
     problem = squares()
 

@@ -30,6 +30,7 @@ from fedconvex.theory.bound import Bound
 
 FIRST = 64  # trajectories of the first look; every further one doubles them
 EFFECTIVE = 10.0
+SMALL = 0.2  # of the bound: how precisely less than that is known changes no verdict
 
 
 class Look(NamedTuple):
@@ -96,7 +97,7 @@ def monte_carlo(theorem: Theorem, s: Setting, limits: Limits, look: Look) -> See
             low, high = mean - wide * (mean - low), mean + wide * (high - mean)
         clear = limits.least - off <= low <= high <= limits.most + off
         clear = clear or low - off > limits.most or high + off < limits.least
-        fine = 0.5 * (high - low) <= max(look.precision * abs(mean), off)
+        fine = 0.5 * (high - low) <= max(look.precision * max(abs(mean), SMALL * abs(limits.value)), off)
         if n >= look.most or (clear and fine and not doubt):
             return Seen(mean, low, high, off, n, doubt)
         size = n

@@ -148,6 +148,6 @@ def _about(seed: int, precision: float, most: int) -> dict[str, str]:
         "seed": str(seed),
         "confidence": "99.9 % for verdicts (Student's t, Bonferroni over looks, wider where few runs make the "
         "variance), 95 % at every point of a curve",
-        "precision": f"half width of at most {precision:g} of the mean, or {most:,} trajectories",
+        "precision": f"half width of {precision:g} of the mean, or of a fifth of the bound, or {most:,} trajectories",
         "Python": f"{platform.python_version()}, {platform.system()} {platform.machine()}",
     } | {name: version(name) for name in packages}

@@ -80,6 +80,8 @@ def exact_worst(theorem: Theorem, s: Setting) -> WorstCaseInterval:
         return no_worst("the programme is for mu < L")
     scaled = zeta / (L * D)
     scaled = 0.0 if scaled < 1e-9 and not local else scaled  # rounding
+    if _fewest(t, s.rounds) > LARGEST:  # counting them exactly takes as long as a run of the method
+        return no_worst(f"the programme is too large: Gram matrix of order above {LARGEST}")
     case = _Case(run[0], (t.local.step_size * L, *run[1:]), p.federation.K, mu / L, theorem.quantity)
     try:
         size = programme_size(case.method, case.problems(theorem.worst_case(scaled)), case.quantity)
@@ -94,6 +96,12 @@ def exact_worst(theorem: Theorem, s: Setting) -> WorstCaseInterval:
     return WorstCaseInterval(
         lower * unit, upper * unit, f"{words}{'zeta_*' if local else 'zeta'} = {zeta:.4g}, in any dimension"
     )
+
+
+def _fewest(t: Traits, rounds: int) -> int:
+    """Return gradients that any programme of the method has: of F once a round, or of a client at its later steps."""
+    assert t.local is not None and t.local.equal_steps is not None
+    return rounds * max(1, t.local.equal_steps - 1)
 
 
 def _run_of(t: Traits, rounds: int) -> tuple[Any, ...] | None:
