@@ -80,15 +80,9 @@ def exact_worst(theorem: Theorem, s: Setting) -> WorstCaseInterval:
         return no_worst("the programme is for mu < L")
     scaled = zeta / (L * D)
     scaled = 0.0 if scaled < 1e-9 and not local else scaled  # rounding
-    if _fewest(t, s.rounds) > LARGEST:  # counting them exactly takes as long as a run of the method
-        return no_worst(f"the programme is too large: Gram matrix of order above {LARGEST}")
     case = _Case(run[0], (t.local.step_size * L, *run[1:]), p.federation.K, mu / L, theorem.quantity)
-    try:
-        size = programme_size(case.method, case.problems(theorem.worst_case(scaled)), case.quantity)
-    except ValueError:
-        return no_worst("the programme is too large: Gram matrix of order above 300")
-    if size.gram > LARGEST:
-        return no_worst(f"the programme is too large: Gram matrix of order {size.gram}, {size.constraints} constraints")
+    if large := _too_large(case, theorem.worst_case(scaled), s.rounds * max(1, t.local.equal_steps - 1)):
+        return no_worst(f"the programme is too large: Gram matrix of order {large}")
     lower, upper = _scaled(local, case, scaled)
     unit, convex = L * D**2, f"{mu:.4g}-strongly convex" if mu > 0.0 else "convex"
     text = "‖grad F_i(x*)‖ <= zeta_* in quadratic mean" if local else "‖grad F_i - grad F‖ <= zeta everywhere"
@@ -98,10 +92,19 @@ def exact_worst(theorem: Theorem, s: Setting) -> WorstCaseInterval:
     )
 
 
-def _fewest(t: Traits, rounds: int) -> int:
-    """Return gradients that any programme of the method has: of F once a round, or of a client at its later steps."""
-    assert t.local is not None and t.local.equal_steps is not None
-    return rounds * max(1, t.local.equal_steps - 1)
+def _too_large(case: _Case, h: Any, fewest: int) -> str:
+    """Return the size of a programme that is too large, or nothing.
+
+    Every method asks for at least ``fewest`` gradients, of F once a round, or of a client at its later steps. Where
+    these are too many they are not counted: that takes as long as a run.
+    """
+    if fewest > LARGEST:
+        return f"above {LARGEST}"
+    try:
+        size = programme_size(case.method, case.problems(h), case.quantity)
+    except ValueError:
+        return "above 300"
+    return f"{size.gram}, {size.constraints} constraints" if size.gram > LARGEST else ""
 
 
 def _run_of(t: Traits, rounds: int) -> tuple[Any, ...] | None:
