@@ -121,9 +121,8 @@ def verify(
     seed : int
         Seed of the Monte-Carlo trajectories.
     precision : float
-        Trajectories are added until the confidence interval excludes the bound, its half width is at most this share
-        of the mean (or of a fifth of the bound, or rounding), and nothing speaks against the interval, or ``most``
-        were made.
+        Trajectories are added until ``most`` were made, or the confidence interval excludes the bound, its half width
+        is at most this share of the mean (or of a fifth of the bound, or rounding) and nothing speaks against it.
     confidence : float
         Of the interval, in (0, 1): Student's t, which assumes that the mean is nearly normal. Where a client or a row
         may have been missed by all runs, or where they do not vary, the verdict is INCONCLUSIVE and says why; where a
