@@ -235,6 +235,7 @@ def test_certified_gap_is_an_upper_bound_along_every_trace(sets, radius):
             assert trace.gap[-1] <= trace.value[-1] - least + (1e-6 if radius is None else 0.1), seed
 
 
+@pytest.mark.slow
 def test_trajectories_and_step_sizes_of_their_own():
     problem = make(6)
     both = run(

@@ -326,6 +326,7 @@ def test_a_rate_with_a_wrong_constant_is_caught():
         assert T == 4 or gap > 3 * R / T
 
 
+@pytest.mark.slow
 def test_the_bilinear_game_keeps_to_the_rate():
     """F_1 = 1 - w, F_2 = 1 + w: gap = |wA| + R |lambda_2 - lambda_1|, exactly; simultaneous steps circle."""
     problem = bilinear(1.0)

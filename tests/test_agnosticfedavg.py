@@ -588,6 +588,7 @@ def test_large_steps_of_the_domain_weights_go_round_in_circles():
     assert run(OptimisticAFL(step_size=0.3, domain_step_size=2.0), problem, **some).gap <= 1e-6
 
 
+@pytest.mark.slow
 def test_steps_that_are_too_long_end_in_a_status():
     """No error of a projection from within: runs diverge, or their weights stand at the edge of the set."""
     rng = np.random.default_rng(0)

@@ -238,6 +238,7 @@ def test_over_own_domains_it_lands_on_the_fedavg_optimum_not_on_the_softmax_opti
     assert values[0] > values[1] + 0.05
 
 
+@pytest.mark.slow
 def test_clients_that_are_all_alike_make_it_right():
     """With the same rows everywhere the clients' own losses are the domains' losses: both reach the softmax optimum."""
     rng = np.random.default_rng(0)
@@ -249,6 +250,7 @@ def test_clients_that_are_all_alike_make_it_right():
 
 
 @pytest.mark.parametrize("mu", [0.5, 5.0, 50.0])
+@pytest.mark.slow
 def test_the_gap_is_an_upper_bound_along_the_trace(mu):
     """Of the softmax objective, against scipy's minimum."""
     for seed in range(3):

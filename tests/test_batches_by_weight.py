@@ -52,6 +52,7 @@ def test_all_batches_of_two_by_their_probabilities(loss):
         assert at.sigma2_k[k] == pytest.approx(variance / 2.0, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_rows_are_drawn_with_their_probabilities():
     """Shares of 20,000 draws within five standard deviations; rows of weight zero never; both ends are reached."""
     p, draws = made(Squared()), 20_000

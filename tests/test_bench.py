@@ -438,6 +438,7 @@ def test_seconds_are_the_least_of_every_round():
     assert _least(rows, 4, pooled=True).tolist() == [0.0, 1.0, 3.0, 4.0]
 
 
+@pytest.mark.slow
 def test_rows_of_latex_do_not_begin_with_what_it_takes_for_an_argument():
     text = latex(bench([bench_solvers.descent], suite=[replace(TINY, name="[a]*")], against=["fedsgd"], rounds=3))
     assert r"\caption{{[}a]{*}}" in text

@@ -307,6 +307,7 @@ def test_tuned_bound_is_step_inserted(rng):
         assert fedavg_convex(c, step_size=eta, local_steps=3, rounds=7).value == pytest.approx(term, rel=1e-2)
 
 
+@pytest.mark.slow
 def test_best_step_against_a_grid(rng):
     for _ in range(50):
         c = plain(*np.exp(rng.normal(size=4)), int(rng.integers(1, 9)))
@@ -1093,6 +1094,7 @@ def by_hand(m, j, S):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_msd_bounds_against_exact_steady_states(rng):
     applied = {"P": 0, "R": 0}
     for E, B, K, L, mu in itertools.product((1, 3), (1, 4, 5), (1, 6), (1, 4), (0.003, 0.03, 0.1)):

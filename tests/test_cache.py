@@ -81,6 +81,7 @@ def test_edits_of_inlined_sources_are_seen_and_the_cache_is_reused(package):
     assert python(package, VALUES) == [2.0, 1, 0]  # the old sources find their old cache
 
 
+@pytest.mark.slow
 def test_a_cache_folder_that_cannot_be_written_is_no_obstacle(package):
     """As after installation by root: the cache goes to the user's own folder, and without one it works uncached."""
     cache = package / "fedconvex" / "__pycache__"
@@ -132,6 +133,7 @@ def test_a_users_loss_does_not_poison_the_cache(package):
         assert b"Quartic" not in content, path
 
 
+@pytest.mark.slow
 def test_old_caches_are_pruned(package):
     """Caches of earlier sources do not pile up: an edit has one of its own, and the oldest others go."""
     losses = package / "fedconvex" / "losses" / "squared.py"
@@ -276,6 +278,7 @@ def test_settings_do_not_multiply_compilations(R, name, rng, monkeypatch):
     assert not differing
 
 
+@pytest.mark.slow
 def test_strict_kernels_stay_strict_inside_reductions(tmp_path):
     """Compiled first from inside a reduction, a kernel would inherit its licence to reorder: 1e-310/1e-310 was inf."""
     script = tmp_path / "strict_probe.py"

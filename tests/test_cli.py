@@ -113,6 +113,7 @@ def test_default_run_is_what_the_library_computes(capsys):
     ("target", "loss", "score"),
     [("ill", "Logistic()", "accuracy"), ("grade", "Softmax(n_classes=3)", "accuracy"), ("stay", "Squared()", "r2")],
 )
+@pytest.mark.slow
 def test_loss_follows_the_target(capsys, tmp_path, rows, target, loss, score):
     file = _csv(tmp_path / "a.csv", rows, ["dose", "age", "sex", "ward", target])
     facts = _json(capsys, "solve", file, "--target", target, "--client", "ward", "--method", "gd")
@@ -232,6 +233,7 @@ def test_scaffold_with_one_large_client_and_few_sampled_ones(capsys, tmp_path, p
     assert "server step" in facts["method"]
 
 
+@pytest.mark.slow
 def test_divergence_is_exit_status_3_with_advice(capsys, tmp_path):
     argv = ["solve", "diabetes", "--step-size", "5", "--save", str(tmp_path / "out")]
     assert main(argv) == 3
@@ -243,6 +245,7 @@ def test_divergence_is_exit_status_3_with_advice(capsys, tmp_path):
     assert _json(capsys, *argv, status=3)["per_client"] is None
 
 
+@pytest.mark.slow
 def test_settings_reach_the_method(capsys, table):
     argv = ["solve", table, "--target", "ill", "--client", "ward", "--epochs", "2", "--batch-size", "4"]
     facts = _json(capsys, *argv, "--participation", 2, "--step-size", 0.1, "--weights", "uniform", *FAST)
@@ -257,6 +260,7 @@ def test_settings_reach_the_method(capsys, table):
     assert other["objective"] != facts["objective"]
 
 
+@pytest.mark.slow
 def test_held_out_rows_are_measured(capsys, table):
     facts = _json(capsys, "solve", table, "--target", "ill", "--client", "ward", "--test-size", 0.3, *FAST)
     assert facts["rows"] + facts["test_rows"] == 90
@@ -347,6 +351,7 @@ def test_plot_is_drawn(capsys, tmp_path):
     assert f"Wrote {tmp_path / 'c.png'}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_checkpoint_resumes_to_the_same_bits(capsys, tmp_path):
     argv = ["solve", "--epochs", "1", "--batch-size", "8"]
     whole = _json(capsys, *argv, "--rounds", 40)
@@ -481,6 +486,7 @@ def test_interrupt_says_what_was_saved(capsys, monkeypatch, tmp_path, checkpoint
 # ---------------------------------------------------------------- verify
 
 
+@pytest.mark.slow
 def test_verify_prints_a_table_and_details(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr("fedconvex._progress.MINUTE", math.inf)  # a busy machine tells how far it is
@@ -504,6 +510,7 @@ def test_verify_prints_a_table_and_details(capsys, monkeypatch):
     assert sum(map(int, told.groups())) == n - 3
 
 
+@pytest.mark.slow
 def test_verify_prints_json(capsys):
     facts = _json(capsys, "verify", "--no-search", "--theorem", "weight-divergence-zhao", "--seed", 3)
     assert facts["violated"] is False
@@ -515,6 +522,7 @@ def test_verify_prints_json(capsys):
     assert facts["tightness"] == []
 
 
+@pytest.mark.slow
 def test_verify_a_violated_theorem_is_exit_status_1(capsys, monkeypatch, tmp_path):
     from fedconvex.theory import Bound
     from fedconvex.verify import THEOREMS
@@ -536,6 +544,7 @@ def test_verify_a_violated_theorem_is_exit_status_1(capsys, monkeypatch, tmp_pat
     assert _json(capsys, *argv[:4], status=1)["counts"]["VIOLATED"] == decided
 
 
+@pytest.mark.slow
 def test_verify_your_own_data(capsys, table, tmp_path):
     argv = ["verify", "--problem", table, "--target", "ill", "--client", "ward", "--trajectories", 256]
     facts = _json(capsys, *argv, "--theorem", "fedavg-refined", "fedavg-convex", "weight-divergence-convex")
@@ -600,6 +609,7 @@ def test_long_commands_say_a_line_a_minute_without_a_terminal(capsys, monkeypatc
     assert lines[0].startswith("fedconvex: 40% after 1 min, about 2 min left: round 8, gap ") and len(lines) == 2
 
 
+@pytest.mark.slow
 def test_verify_shows_progress_on_terminals_only(capsys, monkeypatch):
     argv = ["verify", "--no-search", "--theorem", "weight-divergence-zhao", "--json"]
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
@@ -718,6 +728,7 @@ def _process(*argv, **options):
     )
 
 
+@pytest.mark.slow
 def test_process_solves_a_file_and_is_quiet_on_stderr(table, tmp_path):
     done = _process("solve", table, "--target", "ill", "--client", "ward", "--save", tmp_path / "out")
     assert (done.returncode, done.stderr) == (0, "")
@@ -725,6 +736,7 @@ def test_process_solves_a_file_and_is_quiet_on_stderr(table, tmp_path):
     assert (tmp_path / "out" / "model.npz").exists()
 
 
+@pytest.mark.slow
 def test_process_refuses_in_one_line(tmp_path):
     done = _process("solve", tmp_path / "none.csv", "--target", "y", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stdout) == (2, "")

@@ -88,6 +88,7 @@ def test_the_gap_of_models_per_client_covers_the_exact_minimum(data, capsys, opt
     assert found["gap"] < 0.02 and [row["model"] for row in found["models"]][-1] == "each client alone"
 
 
+@pytest.mark.slow
 def test_an_ensemble_is_that_of_python_bit_for_bit(data, tmp_path, capsys):
     options = ["--method", "multiboost", "--rounds", "7", "--save", str(tmp_path / "m"), "--coefficients"]
     found = solve(capsys, data, *options)

@@ -69,6 +69,7 @@ def least_values(what, kept={}):  # noqa: B006  # one solution for all methods
     return kept[what]
 
 
+@pytest.mark.slow
 def test_coefficients_are_those_of_the_saved_model(capsys, tmp_path):
     from fedconvex.models import LinearModel
 
@@ -90,6 +91,7 @@ def test_coefficients_are_those_of_the_saved_model(capsys, tmp_path):
         (["--method", "fedprox", "--set", "proximal_mu=x"], "--set proximal_mu must be"),
     ],
 )
+@pytest.mark.slow
 def test_what_a_method_does_not_have_is_refused_in_the_words_of_the_command_line(capsys, options, message):
     status, out = solve(capsys, *options)
     assert status == 2 and message in out.err, out.err

@@ -160,6 +160,7 @@ def small(names=("a", "b")):
     return Problem(Federation.from_arrays(np.ones((4, 1)), [0.0, 1.0, 2.0, 5.0], np.repeat(names, 2)), Squared())
 
 
+@pytest.mark.slow
 def test_dollars_are_drawn_as_dollars(tmp_path):
     """Unbalanced mathematics stopped matplotlib: a file name or a client's name with a dollar lost the figure."""
     problem, odd = small(), r"$\frac{$"
@@ -191,6 +192,7 @@ def test_messages_and_tables_escape_names(capsys):
 
 
 @pytest.mark.compiled(only="a whole command")
+@pytest.mark.slow
 def test_a_summary_escapes_names_of_clients_columns_classes_and_files(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     rng = np.random.default_rng(0)

@@ -76,6 +76,7 @@ def test_the_summary_counts_coefficients(capsys):
     assert "of 10 coefficients are not zero" in out.out
 
 
+@pytest.mark.slow
 def test_the_intercept_is_free_unless_it_is_asked_for(capsys):
     """Equal to scikit-learn's lasso on standardised columns; a penalised intercept costs more here."""
     from sklearn.datasets import load_diabetes

@@ -75,6 +75,7 @@ def test_the_first_try_names_every_column_at_once(tmp_path, capsys):
     assert f"settled by: --drop '{DROPPED}' --impute median; --keep COL takes" in said
 
 
+@pytest.mark.slow
 def test_predictions_are_those_of_python_bit_for_bit(solved, capsys):
     new = table(solved / "new.csv", [4, 3, 2], seed=1, extra=["more"])
     assert main(["predict", str(solved / "m"), str(new), "--proba", "--out", str(solved / "p.csv")]) == 0

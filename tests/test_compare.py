@@ -90,6 +90,7 @@ def leaks(**settings):
     return any(not np.array_equal(a, b, equal_nan=True) for a, b in zip(*map(models, found), strict=True))
 
 
+@pytest.mark.slow
 def test_held_out_rows_change_nothing_that_is_fitted():
     assert not leaks(methods=["pooled", "fedavg"], folds=2)
 
@@ -99,6 +100,7 @@ def test_held_out_rows_change_no_tied_nor_fair_models():
     assert not leaks(methods=["afl", "mean-regularised", "mocha", "boosting", "scaffold"], folds=2)
 
 
+@pytest.mark.slow
 def test_a_scaling_that_sees_all_rows_is_noticed(monkeypatch):
     def planted(rows, X, train):
         seen = np.flatnonzero(np.isin(rows.client, np.unique(rows.client[train])))
@@ -108,6 +110,7 @@ def test_a_scaling_that_sees_all_rows_is_noticed(monkeypatch):
     assert leaks(methods=["pooled"], folds=2)
 
 
+@pytest.mark.slow
 def test_features_are_encoded_from_training_rows_only():
     fed, seen = clients((12, 12)), []
     rows = rows_of(fed)
@@ -146,6 +149,7 @@ def test_folds_are_even_within_clients_and_classes():
     assert (fold[rows.client[train] == 2] == -1).all()
 
 
+@pytest.mark.slow
 def test_all_rows_are_held_out_in_turn():
     """Each row equally often, and scored by models that neither it nor its part of the rows changes."""
     fed = clients((13, 9, 3))
@@ -220,6 +224,7 @@ def test_every_client_alone_is_saved_as_models_per_client(tmp_path):
     assert model.clients == (-1.0, 1.0) and np.abs(model.coef[:, 0] - [-1.0, 1.0]).max() < 0.1
 
 
+@pytest.mark.slow
 def test_the_order_of_clients_changes_no_figure():
     fed = clients((14, 10, 9), labels=["north", "east", "west"])
     other = fed.subset([2, 0, 1])
@@ -245,12 +250,14 @@ def test_a_client_of_three_rows_is_never_worst():
     assert {row["verdict"] for row in found.clients if row["client"] == 2} == {"too few rows to say"}
 
 
+@pytest.mark.slow
 def test_below_the_least_rows_nobody_is_worst():
     found = fedconvex.compare(clients((8, 8)), **QUICK)
     assert all(m.worst is None for m in found.methods)
     assert "too few rows" in found.table()
 
 
+@pytest.mark.slow
 def test_a_client_of_one_class_has_no_auc_and_a_model_of_its_own():
     fed = clients((40, 12))
     y = np.array(fed.y)
@@ -262,6 +269,7 @@ def test_a_client_of_one_class_has_no_auc_and_a_model_of_its_own():
     assert found["pooled"].clients[0].auc.is_number
 
 
+@pytest.mark.slow
 def test_a_client_of_one_row_takes_part_in_training():
     found = fedconvex.compare(clients((20, 1)), **QUICK)
     assert found.train_rows[1] == 1
@@ -270,6 +278,7 @@ def test_a_client_of_one_row_takes_part_in_training():
     assert found["alone"].joins[1].outcome is Outcome.FEW
 
 
+@pytest.mark.slow
 def test_a_feature_that_is_constant_in_training_rows_gets_no_weight():
     fed = clients((20, 12))
     held = held_out(rows_of(fed), 0.25, 0)
@@ -422,6 +431,7 @@ def test_means_have_students_interval():
     assert math.isnan(mean_of(np.array([1.0]), 0.95).low)
 
 
+@pytest.mark.slow
 def test_base_rates_are_those_of_training_rows():
     found = fedconvex.compare(clients((24, 16)), **QUICK)
     base = found["base rate"]
@@ -459,6 +469,7 @@ def test_clients_with_opposite_models_lose_by_one_model():
     assert found["pooled"].paired.difference.low > 0.0
 
 
+@pytest.mark.slow
 def test_small_clients_of_one_model_gain_by_joining():
     rng = np.random.default_rng(3)
     X, client = rng.normal(size=(240, 12)), np.repeat(np.arange(6), 40)
@@ -469,6 +480,7 @@ def test_small_clients_of_one_model_gain_by_joining():
     assert not any(j.outcome is Outcome.LOSES for j in found["pooled"].joins)
 
 
+@pytest.mark.slow
 def test_costs_are_counted():
     fed = clients((20, 12))
     found = fedconvex.compare(fed, methods=["fedsgd", "fedavg"], rounds=7, gap=1e-9, folds=2, progress=False, splits=1)
@@ -481,6 +493,7 @@ def test_costs_are_counted():
 
 
 @pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.slow
 def test_newton_reaches_the_pooled_optimum_in_a_few_rounds(classes):
     rng = np.random.default_rng(4)
     X, who = rng.normal(size=(120, 3)), np.repeat(np.arange(3), 40)
@@ -499,6 +512,7 @@ def test_newton_reaches_the_pooled_optimum_in_a_few_rounds(classes):
     np.testing.assert_allclose(*scores, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_methods_whose_local_steps_drift_choose_their_own_l2():
     """Their losses in cross-validation are those of models run to their fixed points, fold by fold, by hand."""
     from fedconvex import FedAvg, Problem, Squared, iterate
@@ -524,6 +538,7 @@ def test_methods_whose_local_steps_drift_choose_their_own_l2():
     assert np.abs(own.losses - pooled.losses).max() > 0.02 * own.losses.min()  # the drift that another l2 may make good
 
 
+@pytest.mark.slow
 def test_kinds_are_compared_by_one_method_of_each():
     found = fedconvex.compare(
         clients((20, 12), d=1), methods=["pooled", "scaffold"], rounds=2, folds=2, progress=False, splits=1
@@ -565,6 +580,7 @@ def test_cross_validation_is_that_of_separate_fits():
 # ---------------------------------------------------------------- what it returns, and what it refuses
 
 
+@pytest.mark.slow
 def test_what_a_comparison_shows():
     found = fedconvex.compare(clients((24, 16), labels=["<b>", "north"]), methods=["pooled"], progress=False, splits=1)
     assert found.table().splitlines()[0].startswith("method")
@@ -613,6 +629,7 @@ def test_data_that_cannot_be_compared_on():
         fedconvex.compare(3)
 
 
+@pytest.mark.slow
 def test_pairs_of_figures_come_from_the_same_rows():
     found = fedconvex.compare(clients((24, 16)), **QUICK)
     per_client = [m.error.value * n for m, n in zip(found["pooled"].clients, found.test_rows, strict=True)]
@@ -621,6 +638,7 @@ def test_pairs_of_figures_come_from_the_same_rows():
         assert a > b
 
 
+@pytest.mark.slow
 def test_the_page_is_whole_by_itself_and_escapes_names(tmp_path):
     found = fedconvex.compare(
         clients((44, 40, 6), labels=["<b>", "north", "$x$"]), methods=["fedsgd"], progress=False, splits=1
@@ -644,6 +662,7 @@ def test_names_in_figures_keep_what_tells_them_apart():
     assert _short("north") == "north" and _short("a$b") == r"a\$b"
 
 
+@pytest.mark.slow
 def test_a_page_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="--report"):
@@ -664,6 +683,7 @@ def table(n=60, seed=0):
     return {"dose": gaps, "smoking": smoking.tolist(), "ward": ward.tolist(), "ill": ill.tolist()}
 
 
+@pytest.mark.slow
 def test_a_table_is_encoded_by_its_training_rows():
     data = table()
     found = fedconvex.compare(data, "ill", "ward", impute="median", **QUICK)

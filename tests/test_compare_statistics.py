@@ -142,6 +142,7 @@ SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize("impute", ["median", pytest.param("mode", marks=SLOW), pytest.param("indicator", marks=SLOW)])
+@pytest.mark.slow
 def test_the_data_of_others_change_nothing_in_a_model_of_its_own(impute):
     """Fillings, categories and scales of the others are changed; before, medians of all clients filled the gaps."""
     first, second = (alone(hospitals(others=o), impute) for o in (None, "now"))
@@ -186,6 +187,7 @@ def with_a_client_of_noise(classes):
 
 
 @pytest.mark.parametrize("classes", [1, pytest.param(2, marks=SLOW)])
+@pytest.mark.slow
 def test_where_no_model_beats_the_base_rate_is_said(classes, tmp_path):
     found = fedconvex.compare(with_a_client_of_noise(classes), methods=["pooled"], folds=2, progress=False, splits=1)
     base, errors = found["base rate"], [found[name] for name in ("pooled", "alone")]

@@ -191,6 +191,7 @@ def test_certified_gaps_cover_the_suboptimality(seed):
     composite_trial(np.random.default_rng([1, seed]))
 
 
+@pytest.mark.slow
 def test_a_bound_that_is_lifted_by_its_slack_is_caught(monkeypatch):
     """Planted: the lower bound is lifted by 1e-12 of the value, more than the allowance for rounding takes off."""
     plain = penalised.dual_bound

@@ -365,6 +365,7 @@ def check_planted(family, replaced, convention, value):
     assert all(any(part in other for group in same for part in group) for other in others), (says, others)
 
 
+@pytest.mark.slow
 def test_a_planted_error_is_named():
     check_planted(*PLANTED[0])
 
@@ -539,6 +540,7 @@ def test_what_cannot_be_done_is_left_out():
     assert "sampling" not in found.reading
 
 
+@pytest.mark.slow
 def test_steps_by_passes_are_no_draws_with_replacement():
     """Batches of a data loader: the last row of three, alone, is also a batch of one row drawn twice."""
 
@@ -649,6 +651,7 @@ def test_the_example_of_the_page_says_what_it_prints(capsys):
     assert "matches to" in mended and mended.count("holds: ") == 5 and "Conventions" not in mended
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     head = "import numpy as np\nfrom fedconvex.conformance import can\n"

@@ -510,6 +510,7 @@ def shown(folder, name, authority=None):
     return TLS(folder / f"{name}.pem", folder / f"{name}.key", (authority or folder) / "authority.pem")
 
 
+@pytest.mark.slow
 def test_certificates_of_the_page_give_every_site_its_place(certificates):
     """Its commands as printed: bits of one process; then everything that must not open a place."""
     folder, other = certificates

@@ -119,6 +119,7 @@ def ball_maximum_trial(rng, hard=None):
     assert reached >= value - 1e-6 * (1 + abs(value))
 
 
+@pytest.mark.slow
 def test_ball_maximum_against_search_and_hard_case():
     rng = np.random.default_rng(1)
     for trial in range(32):

@@ -774,6 +774,7 @@ def test_batches_are_what_the_docstring_says(B):
 
 
 @pytest.mark.parametrize("how", [{"local_steps": 3}, {"epochs": 2}, {"local_steps": 3, "replacement": True}], ids=str)
+@pytest.mark.slow
 def test_batches_are_uniform(how):
     """Rows, pairs of rows of one batch, and pairs of rows of the first two batches have their frequencies."""
     n, B, N = 5, 2, 600

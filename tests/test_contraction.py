@@ -83,6 +83,7 @@ def shares(n, seed):
     return best
 
 
+@pytest.mark.slow
 def test_adversarial_federations_come_close_and_never_above():
     best = shares(150, 0)
     assert (best <= 1.0 + 1e-9).all() and (best > 0.99).all()
@@ -121,6 +122,7 @@ def test_opposed_parabolas_of_which_one_is_drawn():
 
 
 @pytest.mark.parametrize("planted", ["rest", "forgotten"])
+@pytest.mark.slow
 def test_planted_smaller_constants_are_noticed(monkeypatch, planted):
     """l smaller by a twentieth (drift of two parabolas), or steps that forget more than they do."""
     name = "_round" if planted == "rest" else "_controlled_round"

@@ -177,6 +177,7 @@ def test_sharp_instances_are_written_out(name):
         assert math.isfinite(measured)
 
 
+@pytest.mark.slow
 def test_files_of_one_name_do_not_replace_each_other_and_infinite_bounds_are_written(tmp_path):
     """Names of theorems lose what is no letter; a bound that says nothing is printed all the same."""
     check = next(c for c in THEOREMS["fedavg-convex"].checks if isinstance(c, Check) and c.instance.tiny is not None)

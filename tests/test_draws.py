@@ -125,6 +125,7 @@ def test_below(n):
     assert stats.chisquare(np.bincount(got, minlength=n)).pvalue > P
 
 
+@pytest.mark.slow
 def test_normal():
     z = Draws(key_from_seed(0), np.arange(3), 0).normal(20000, client=0, purpose=0)
     assert z.shape == (3, 20000)
@@ -133,6 +134,7 @@ def test_normal():
 
 
 @pytest.mark.parametrize("axis", ["trajectory", "round", "client", "purpose", "seed"])
+@pytest.mark.slow
 def test_first_draws_of_neighbouring_streams_are_uniform_and_independent(axis):
     """Streams whose coordinates count up must not resemble one another: joint chi-square on a 12 x 12 grid."""
     N = 20000
@@ -236,6 +238,7 @@ print(h.hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_same_bits_without_compiler():
     home = str(Path(fedconvex.__file__).parents[1])
     outputs = []

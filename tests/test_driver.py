@@ -503,6 +503,7 @@ def test_a_foreign_file_is_refused(linear, tmp_path, kind):
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_refused(linear, tmp_path, rng):
     """Cut short anywhere, or one byte changed anywhere: a ValueError that names the file, or the very same run."""
     path = tmp_path / "c"

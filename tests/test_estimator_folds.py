@@ -111,6 +111,7 @@ def test_an_exact_solution_starts_at_the_last_fit(rare, estimator):
     assert warm.n_iter_ < cold.n_iter_ or isinstance(estimator, FederatedLinearRegression)
 
 
+@pytest.mark.slow
 def test_models_per_client_start_at_the_last_fit(rare):
     X, y, clients = rare
     warm = FederatedMultiTaskClassifier("hinge", lam=0.1, warm_start=True, tol=1e-5).fit(X, y, clients)

@@ -100,6 +100,7 @@ def test_q_tells_sources_apart(rng):
     np.testing.assert_array_equal(own.predict(fresh), good.predict(fresh))
 
 
+@pytest.mark.slow
 def test_composes_with_scikit_learn(rng):
     X, y, domains = sources(rng, 120)
     model = clone(MultiSourceBoostClassifier(n_estimators=10, random_state=1, source_l2=0.1))
@@ -222,6 +223,7 @@ def test_local_and_global_models_are_those_of_scikit_learn(loss, lam, rng):
     assert alone.relationship_.tolist() == [[1.0]]
 
 
+@pytest.mark.slow
 def test_mean_and_joint_relations_are_those_of_cvxpy(rng):
     """Squared loss averaged per client; a common model w_0, and the squared nuclear norm."""
     X, y, clients = tasks(rng, 4, 12, 3, regression=True)
@@ -249,6 +251,7 @@ def test_mean_and_joint_relations_are_those_of_cvxpy(rng):
             np.testing.assert_allclose(model.correlations_, 0.5 + 0.5 * np.eye(4), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_relationship_objects_and_functions(rng):
     X, y, clients = tasks(rng, 3)
     named = FederatedMultiTaskClassifier("logistic", relation="mean", lam=0.2).fit(X, y, clients)
@@ -284,6 +287,7 @@ def test_learned_relationship_finds_who_is_alike():
     assert np.mean(score["joint"]) > max(np.mean(score["local"]), np.mean(score["global"])) + 0.02
 
 
+@pytest.mark.slow
 def test_predictions_are_of_the_rows_own_client(rng):
     X, y, clients = tasks(rng)
     model = FederatedMultiTaskClassifier("logistic").fit(X, y, clients)
@@ -312,6 +316,7 @@ def test_predictions_are_of_the_rows_own_client(rng):
     np.testing.assert_allclose(found, z, rtol=0.1, atol=0.1)  # tol is 1e-3, draws are by label
 
 
+@pytest.mark.slow
 def test_unknown_clients(rng):
     X, y, clients = tasks(rng)
     model = FederatedMultiTaskClassifier(unknown="error").fit(X, y, clients)
@@ -388,6 +393,7 @@ def test_equal_weights_are_repeated_rows_of_a_sum(loss, rng):
 # ---------------------------------------------------------------- scikit-learn's tools
 
 
+@pytest.mark.slow
 def test_scorers_by_name_ask_every_clients_own_model(rng):
     """Leaving clients out entirely, their rows are predicted by the mean; no fold is NaN."""
     X, y, clients = tasks(rng, 4, 20, 3, apart=0.1)
@@ -466,6 +472,7 @@ def test_folds_are_even_within_clients_and_classes(k, rng):
 
 
 @pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.slow
 def test_lam_is_chosen_by_held_out_rows(loss, rng):
     """The choice, the scores and their spread are those of a plain loop over the same folds."""
     X, y, clients = tasks(rng, 3, 14, 6, regression=loss == "squared")
@@ -494,12 +501,14 @@ def test_lam_is_chosen_by_held_out_rows(loss, rng):
     assert not hasattr(model.set_params(lam=0.1).fit(X, y, clients), "cv_results_")
 
 
+@pytest.mark.slow
 def test_equal_scores_take_the_largest_lam():
     X, y = np.tile([[1.0], [-1.0]], (20, 1)), np.tile([1, 0], 20)
     model = FederatedMultiTaskClassifier(lam="cv", relation="local", lams=[0.1, 0.001, 0.01]).fit(X, y)
     assert model.lam_ == 0.1
 
 
+@pytest.mark.slow
 def test_models_that_did_not_converge_are_reported_with_their_gap(rng):
     X, y, clients = tasks(rng)
     with pytest.warns(ConvergenceWarning, match=r"certified gap of"):
@@ -515,6 +524,7 @@ def test_models_that_did_not_converge_are_reported_with_their_gap(rng):
         assert FederatedMultiTaskClassifier(lam=1e-3).fit(X, y, clients).gap_ <= 1e-4 * zero
 
 
+@pytest.mark.slow
 def test_bad_settings_of_multi_task_estimators(rng):
     X, y, clients = tasks(rng)
     for settings, text in [

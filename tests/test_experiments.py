@@ -67,6 +67,7 @@ def test_files_are_written_whole(tmp_path):
     assert "1 of 2 claims hold" in summary(findings)
 
 
+@pytest.mark.slow
 def test_equal_figures_give_equal_bytes(tmp_path):
     for name in ("a", "b"):
         figure, (axis,) = blank()
@@ -78,6 +79,7 @@ def test_equal_figures_give_equal_bytes(tmp_path):
     assert b"<dc:date>" not in (tmp_path / "a.svg").read_bytes()
 
 
+@pytest.mark.slow
 def test_drawings_with_text_lose_nothing_but_groups(tmp_path):
     """Elements that are no groups are those of matplotlib's own file with text, in order."""
     import matplotlib
@@ -203,6 +205,7 @@ def test_dynamic_msd_claims_can_fail():
 
 
 @pytest.mark.compiled
+@pytest.mark.slow
 def test_another_seed_agrees_too():
     """Agreement is not luck of one seed: points of one learning curve, on other data, to within 1 dB."""
     crowd = agents(1)
@@ -231,6 +234,7 @@ def two_quadratics(compiled_kernels):
     return EXPERIMENTS["scaffold-quadratics"].run(quick=True)
 
 
+@pytest.mark.slow
 def test_scaffold_quadratics_holds(two_quadratics, tmp_path):
     assert two_quadratics.holds, summary(two_quadratics)
     assert len(two_quadratics.tables["table"]) == 15
@@ -247,6 +251,7 @@ def test_the_two_quadratics_are_those_of_the_page(G):
         assert scaffold_quadratics._value(x) == pytest.approx(np.mean(values), rel=1e-9, abs=1e-12 * G)
 
 
+@pytest.mark.slow
 def test_scaffold_quadratics_curves_by_hand(two_quadratics):
     """SCAFFOLD written out from the paper's algorithm, at the step size that was chosen."""
     row = next(r for r in two_quadratics.tables["table"] if r["method"] == "SCAFFOLD, K = 10" and r["G"] == 10.0)
@@ -311,6 +316,7 @@ def archive(path, **changes):
 
 
 @pytest.mark.compiled(only="minutes of pure Python")
+@pytest.mark.slow
 def test_scaffold_similarity_runs_quickly(tmp_path):
     said = []
     findings = EXPERIMENTS["scaffold-similarity"].run(

@@ -268,6 +268,7 @@ def test_table_shows_every_number(rng):
     assert "accuracy" not in fairness_table({"pooled": domain_scores(flat, flat.solve())})
 
 
+@pytest.mark.slow
 def test_bars_and_intervals(rng, tmp_path):
     pytest.importorskip("matplotlib")
     problem = people(rng)
@@ -296,6 +297,7 @@ def test_bars_and_intervals(rng, tmp_path):
         fairness_plot({**scores, "three": third})
 
 
+@pytest.mark.slow
 def test_lambda_over_rounds(rng, tmp_path):
     pytest.importorskip("matplotlib")
     problem = people(rng)

@@ -246,6 +246,7 @@ def test_scaffold_start_term_is_within_two():
     assert worst == pytest.approx(0.461, abs=0.002)
 
 
+@pytest.mark.slow
 def test_scaffold_controls_and_noise_terms_of_the_page(rng):
     """How loose they are: a factor 35 at N = 200, S = 1, and 96 for the noise of one parabola."""
     N, T, h = 200, 1600, 1 / 81
@@ -307,6 +308,7 @@ def test_scaffold_steps_and_rounds():
         scaffold_rounds(noisy, 1e-9, step_size=1e-3, local_steps=1)
 
 
+@pytest.mark.slow
 def test_scaffold_on_least_squares_in_many_dimensions(rng):
     """100 federations, exact map: measured within the bound, and far below it: the theorem's steps are tiny."""
     ratios = []
@@ -657,6 +659,7 @@ def hedging_line(line, rho, w0, T, q=None):
 
 
 @pytest.mark.parametrize("q", [None, 0.5])
+@pytest.mark.slow
 def test_hedging_bound_holds_on_kinks(rng, q):
     """Piecewise quadratics, everybody or sampled with every pattern enumerated."""
     n, worst = 160, 0.0
@@ -750,6 +753,7 @@ def test_fedsam_bound_holds(rng):
     assert worst > 0.3
 
 
+@pytest.mark.slow
 def test_fedsam_at_optimum_holds(rng):
     """Curvatures of the clients differ by factors of 100, zeta would be infinite."""
     worst = 0.0
@@ -790,6 +794,7 @@ def tug_of_war(curvature, p):
     return line
 
 
+@pytest.mark.slow
 def test_fedsam_floor_is_nearly_attained():
     """Small steps, long runs, a flat client of small weight: the excess tends to the bound's L r^2/2."""
     r, eta, T = 0.1, 0.002, 20_000

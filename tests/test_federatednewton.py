@@ -47,6 +47,7 @@ def test_a_client_sends_its_triangle(rng):
 
 
 @pytest.mark.parametrize("sums", [None, SecureSums(bits=40)], ids=["plain", "secure"])
+@pytest.mark.slow
 def test_sites_have_the_bits_of_one_process(rng, sums):
     """With row weights, uniform weights of clients and several classes too."""
     fed = logistic(rng, sample_weight=rng.integers(1, 4, 90).astype(float))

@@ -469,6 +469,7 @@ def hinged(problem):
     return Problem(Federation(fed.X, np.where(fed.y > 0, 1.0, -1.0), fed.ptr), Hinge(), 0.1)
 
 
+@pytest.mark.slow
 def test_logistic_exact_and_server_momentum(logistic):
     """The solver composes with sampling and server optimisers."""
     method = FedProx(proximal_mu=2.0, solver=ProximalPoint(), participation=2, server=ServerSGD(0.5, momentum=0.5))

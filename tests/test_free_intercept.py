@@ -267,6 +267,7 @@ CSV = "age,income,ward,ill,w\n" + "".join(
 )
 
 
+@pytest.mark.slow
 def test_command_line(tmp_path, capsys):
     """The intercept is free by default, and rows weigh what a column says: equal to scikit-learn's pooled solution."""
     import json

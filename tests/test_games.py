@@ -59,6 +59,7 @@ def test_box_least_squares_is_that_of_another_solver():
         assert 0.5 * np.sum((A @ w - y) ** 2) <= 0.5 * np.sum((A @ peer - y) ** 2) + 1e-13 * (y @ y)
 
 
+@pytest.mark.slow
 def test_certificate_is_at_least_the_regrets():
     """N >= sum of regrets >= 0 at random strategies; with the box left out, or halved, it would not be."""
     rng, halved, without = np.random.default_rng(1), 0, 0
@@ -265,6 +266,7 @@ def test_sampled_chain_of_ten_features():
         assert np.sum((problem.predictor(state.w[0]) - causal) ** 2) == pytest.approx(error, abs=6e-5)
 
 
+@pytest.mark.slow
 def test_best_responses_in_turn_may_cycle_and_damped_play_settles():
     """Seed 308: the sums alternate; the status says so whatever the seed, and buffers and gradient steps converge."""
     problem = problem_of(game(308))

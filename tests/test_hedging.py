@@ -122,6 +122,7 @@ def contraction(problem, rho):
 
 
 @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=repr)
+@pytest.mark.slow
 def test_equals_plain_numpy(loss, rng):
     problem = Problem(federation(rng, loss), loss, 0.1, weights_of(rng, 4))
     start = rng.normal(size=3)
@@ -162,6 +163,7 @@ def altered(old, new):
         ("p = np.take_along_axis(state.p, clients, axis=1)", "p = np.full(clients.shape, 1.0 / clients.shape[1])"),
     ],
 )
+@pytest.mark.slow
 def test_planted_errors_are_caught(old, new, rng):
     problem = Problem(federation(rng, Squared()), Squared(), 0.1, weights_of(rng, 4))
     wrong = by_hand(altered(old, new)(rho=0.7), problem, 60)

@@ -65,6 +65,7 @@ def test_names_are_escaped_and_shown(evil):
     ("penalised", "several"), [(lambda fed: Problem(fed, Logistic(), 0.1, intercept=True), False),
                                (lambda fed: MultiTaskProblem(fed, Logistic(), Independent(0.1)), True)],
 )  # fmt: skip
+@pytest.mark.slow
 def test_problems_and_solutions(evil, penalised, several):
     problem = penalised(evil.with_intercept())
     facts = Checked(problem._repr_html_()).facts

@@ -197,6 +197,7 @@ def table(G):
 # ---------------------------------------------------------------- reductions
 
 
+@pytest.mark.slow
 def test_one_group_is_vertical_or_horizontal_data(rng):
     """Values, gradients and certificates; and gradient descent, for one output and several, dense and CSR: 1e-13."""
     X = rng.normal(size=(24, 6)) * (rng.random((24, 6)) < 0.7)
@@ -243,6 +244,7 @@ def test_tracked_steps_are_fedlin_and_fedbcd(rng):
     np.testing.assert_allclose(a, quiet(method, columns, rounds=20, tol=0).w, rtol=0, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_dual_steps_do_not_see_how_columns_are_cut(four):
     """Whoever owns the columns, scores are the same sums: one group of columns is horizontal data; and CSR."""
     X, y = rows_of_four()

@@ -144,6 +144,7 @@ def _check_bounds(seed: int, d: int) -> str:
     return "decided" if moments >= J - 1e-6 * (1.0 + abs(J)) else "undecided"
 
 
+@pytest.mark.slow
 def test_bounds_below_every_minimum():
     """Dual and moment bounds lie below the lowest minimum found, and reach it where M(v) >= 0, or d = 2."""
     kinds = [_check_bounds(seed, 2 + seed % 2) for seed in range(4)]
@@ -209,6 +210,7 @@ def test_method_is_gradient_descent(sparse):
     assert np.array_equal(result.w, again.w)
 
 
+@pytest.mark.slow
 def test_automatic_step_falls_and_certifies():
     """With the automatic step J falls in every round, the gap is never below the truth, and ends small."""
     for lam in (0.1, 10.0, 1e3):
@@ -292,6 +294,7 @@ def test_separable_logistic_keeps_the_bound_of_the_risks():
     assert 0.0 <= best.lower <= 0.6931472 and np.isfinite(best.gap)
 
 
+@pytest.mark.slow
 def test_collinear_and_empty_columns():
     """A sum of columns, a column of zeros, nothing but zeros: solved, and nothing false is certified."""
     rng = np.random.default_rng(0)
@@ -492,6 +495,7 @@ def test_a_step_that_is_too_long_ends_as_diverged():
     assert run(IRMv1(step_size=1e200), _chain(1.0), rounds=12, tol=0).status.name == "DIVERGED"
 
 
+@pytest.mark.slow
 def test_equal_columns_have_a_singular_hessian_and_a_least_point():
     """SciPy's trust region ended at such Hessians with an UnboundLocalError of its own."""
     S, b = np.ones((2, 2, 2)), np.array([[0.19, 0.19], [0.25, 0.25]])

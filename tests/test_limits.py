@@ -92,6 +92,7 @@ def fedavg_limit_trial(rng):
     return {"error": error, "singular": any(np.linalg.matrix_rank(H) < len(H) for H in quadratic(problem).H)}
 
 
+@pytest.mark.slow
 def test_fedavg_ends_where_the_formula_says(rng):
     assert sum(fedavg_limit_trial(rng)["singular"] for _ in range(20)) > 2
 
@@ -494,6 +495,7 @@ def test_radfed_moments_by_the_driver(rng):
     assert abs(values.mean() - exact.suboptimality[-1]) < 4.5 * values.std() / math.sqrt(2000)
 
 
+@pytest.mark.slow
 def test_radfed_mean_is_fedavg_with_equal_weights(rng):
     """S redistributions do what S rounds of uniform FedAvg do to the mean, whatever the problem's weights."""
     problem = random_problem(rng, K=4, d=3, l2=0.2)

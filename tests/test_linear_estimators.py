@@ -41,6 +41,7 @@ def test_conventions_of_scikit_learn(estimator, check):
 
 
 @pytest.mark.parametrize("estimator", EVERY[:3:2], ids=lambda e: type(e).__name__)
+@pytest.mark.slow
 def test_some_conventions_of_scikit_learn(estimator):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -177,6 +178,7 @@ def test_fit_does_what_run_does(rows):
     np.testing.assert_array_equal(np.append(model.coef_, model.intercept_), result.w)
 
 
+@pytest.mark.slow
 def test_warm_starts_go_on(rows):
     X, clients, _, y, *_ = rows
     X = StandardScaler().fit_transform(X)
@@ -259,6 +261,7 @@ def test_one_class_is_predicted_everywhere_with_a_warning(rows):
 # ---------------------------------------------------------------- scikit-learn's tools
 
 
+@pytest.mark.slow
 def test_clients_are_routed_to_fit(rows):
     """Through a pipeline, with folds that keep clients together; wrong clients would be seen in uniform weights."""
     X, clients, y, *_ = rows
@@ -325,6 +328,7 @@ def test_named_scorers_and_calibration(rows):
     assert all(inner.estimator.n_clients_ > 1 for inner in calibrated.calibrated_classifiers_)
 
 
+@pytest.mark.slow
 def test_parameters_survive_cloning(rows):
     X, clients, y, *_ = rows
     model = FederatedLogisticRegression(

@@ -151,6 +151,7 @@ words = st.text("abcdefgh ,\"'\n=ü", min_size=1, max_size=6).map(lambda s: "_" 
 
 
 @given(st.integers(1, 12).flatmap(lambda n: st.tuples(*(st.lists(c, min_size=n, max_size=n) for c in (cells, words)))))
+@pytest.mark.slow
 def test_csv_and_parquet_agree_with_pandas(tmp_path_factory, columns):
     folder = tmp_path_factory.getbasetemp()
     frame = pd.DataFrame({"x": np.array(columns[0], dtype=float), "c": columns[1], "y": np.arange(len(columns[0])) / 7})

@@ -321,6 +321,7 @@ def test_dual_step_beats_every_other_step(loss, z, u, q, y, other):
 
 @pytest.mark.compiled(only="there is nothing compiled to compare with")
 @pytest.mark.parametrize("loss", [Squared(), Logistic(), Hinge(), SmoothedHinge(0.5), Exponential()], ids=name)
+@pytest.mark.slow
 def test_compiled_equals_python(loss, rng):
     scales = np.repeat([1e-3, 1.0, 30.0, 1e3], 50)
     Z = rng.uniform(-1, 1, (200, 2)) * scales[:, None] * (0.7 if isinstance(loss, Exponential) else 1.0)
@@ -335,6 +336,7 @@ def test_compiled_equals_python(loss, rng):
 
 
 @pytest.mark.compiled(only="there is nothing compiled to compare with")
+@pytest.mark.slow
 def test_compiled_softmax_equals_python(rng):
     loss, Z = Softmax(3), rng.uniform(-1, 1, (100, 6)) * np.repeat([1.0, 1e3], 50)[:, None]
     y, out = rng.integers(0, 3, 100).astype(float), np.empty((100, 2))

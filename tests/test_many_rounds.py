@@ -74,6 +74,7 @@ def same(method, problem, monkeypatch):
     return other
 
 
+@pytest.mark.slow
 def test_rounds_together_are_those_one_by_one(monkeypatch):
     for name, method in TOGETHER.items():
         assert same(method, small_problem(), monkeypatch).ahead is not None, name

@@ -253,6 +253,7 @@ def traces():
     return {f"{m.local_steps} steps": heterogeneity_trace(m, problem, rounds=30) for m in (few, many)}
 
 
+@pytest.mark.slow
 def test_more_local_steps_drift_further(traces):
     few, many = traces.values()
     assert np.all(many.drift[1:] > few.drift[1:])
@@ -273,6 +274,7 @@ def test_table(traces):
     assert heterogeneity_table(trace, rows=99) == format_table(headers, full)
 
 
+@pytest.mark.slow
 def test_plot(traces, tmp_path):
     matplotlib = pytest.importorskip("matplotlib")
     figure = heterogeneity_plot(traces, tmp_path / "h.svg", title="two runs")

@@ -257,6 +257,7 @@ def test_a_wrong_sampling_factor_is_caught(monkeypatch):
 
 
 @pytest.mark.parametrize(("d", "step"), [(2, 0.3), (1, 5.0)])
+@pytest.mark.slow
 def test_long_runs_inside_rounds_are_those_of_every_round(d, step):
     """Rounds are followed inside by a basis of moments where that is shorter; a diverging run ends at infinity."""
     rng = np.random.default_rng(3)
@@ -566,6 +567,7 @@ def test_gradient_noise_identity(L):
 
 
 @pytest.mark.parametrize("kron", [True, False], ids=["kron", "operator"])
+@pytest.mark.slow
 def test_mean_square_stability_is_sharper_than_stability_of_the_mean(kron):
     """One Gaussian-like scalar client, B = 1: E(1 - a x^2)^2 = 1 - 2a m2 + a^2 m4 < 1 iff a < 2 m2/m4 (< 2/m2)."""
     x = np.array([0.5, 1.0, 2.0])
@@ -617,6 +619,7 @@ def test_flat_directions_and_overflow(kron):
     assert not np.isnan(wild.shadow(100).drift).any()
 
 
+@pytest.mark.slow
 def test_large_dimensions_never_form_the_matrix():
     problem = make(0, (80, 90, 70), 40, 0.5)
     moments = Moments(problem, step_size=0.02, local_steps=3, batch_size=8)

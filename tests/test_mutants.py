@@ -33,6 +33,7 @@ def test_changes_of_an_expression():
     assert told("x * y") == told("0.0") == []
 
 
+@pytest.mark.slow
 def test_names_are_unique_and_do_not_age():
     """By function and expression; a dropped term by its name, equal changes at several places by their number."""
     names = [mutant.what for mutant in mutants(THEOREMS["fedavg-refined-sharp"])]

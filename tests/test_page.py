@@ -114,6 +114,7 @@ def text(mixed):
     return page(mixed)
 
 
+@pytest.mark.slow
 def test_tags_close_ids_are_unique_and_links_lead_somewhere(text):
     read = Reader(text)
     ids = [attrs["id"] for _, attrs in read.elements if "id" in attrs]
@@ -199,6 +200,7 @@ def test_a_bound_below_the_worst_case_is_a_violation():
     assert "the exact worst case, at least 0.5, exceeds the bound" in Reader(page(report_of(f))).words
 
 
+@pytest.mark.slow
 def test_a_failed_claim_is_shown():
     found = replace(report_of(finding("first"), figures=True), claims=(Claim("it is so", False, "2 < 1"),))
     words = Reader(page(found)).words
@@ -245,6 +247,7 @@ def test_tables_have_headers(text):
     assert dict(read.elements)["html"]["lang"] == "en"
 
 
+@pytest.mark.slow
 def test_equal_findings_give_equal_bytes(mixed, text):
     assert page(mixed) == text
 
@@ -281,6 +284,7 @@ def test_written_whole_into_new_folders(tmp_path):
 
 
 @pytest.mark.compiled
+@pytest.mark.slow
 def test_real_findings_make_a_page():
     from fedconvex.verify import checks, verify_suite
 

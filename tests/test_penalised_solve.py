@@ -125,6 +125,7 @@ def constrained():
 
 @pytest.mark.parametrize("weights", [None, "uniform"])
 @pytest.mark.parametrize(("loss", "task"), [(Squared(), "regression"), (Logistic(), "signs"), (Softmax(3), "classes")])
+@pytest.mark.slow
 def test_groups_boxes_and_the_simplex_are_those_of_cvxpy(loss, task, weights):
     fed = federation(3, 25, 6, task)
     for penalty, words in constrained():

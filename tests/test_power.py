@@ -86,6 +86,7 @@ def test_a_hypothesis_that_is_needed_is_noticed():
         require("mine", Hypothesis("nothing", "", False))
 
 
+@pytest.mark.slow
 def test_power_stands_in_table_and_document():
     report = verify_suite(checks(["fedavg-bias", "fedavg-limit"]), tightness=False)
     document = json.loads(json.dumps(as_document(report), allow_nan=False))

@@ -171,6 +171,7 @@ def test_outlook_of_other_ends():
 # ---------------------------------------------------------------- plots
 
 
+@pytest.mark.slow
 def test_plot_has_units_log_scale_and_all_curves(problem, result, tmp_path):
     runs = {"FedAvg": result, "GD": run(GradientDescent(step_size=0.05), problem, rounds=30)}
     figure = convergence_plot(runs, tmp_path / "c.png", problem=problem, title="two")
@@ -228,6 +229,7 @@ def test_plot_refuses_other_things(problem, result):
         convergence_plot({"a": blind})
 
 
+@pytest.mark.slow
 def test_plot_without_the_problem_compares_with_the_best_lower_bound(problem, result, tmp_path):
     """A dict of results and a path are enough; the curve lies above the true distance, and below the gap."""
     short = run(GradientDescent(step_size=0.05), problem, rounds=3)

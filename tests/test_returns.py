@@ -35,6 +35,7 @@ def test_a_step_of_two_over_L_goes_to_and_fro():
     assert outlook(result, 1e-8).startswith("The same 2 models come back for ever: more rounds change nothing.")
 
 
+@pytest.mark.slow
 def test_drift_stands_still():
     problem = drifting()
     result = run(FedAvg(step_size=0.2, local_steps=10), problem, rounds=5000)

@@ -21,6 +21,7 @@ def noisy(n=120, d=4, seed=0, weights=False):
     return X, y, np.arange(n) % 3, weight
 
 
+@pytest.mark.slow
 def test_ascent_finds_what_smoothing_finds():
     """Both certify; the two methods have nothing in common but the gap."""
     for weights, make in ((False, np.asarray), (True, sp.csr_array)):
@@ -76,6 +77,7 @@ def test_large_hinge_problems_are_solved_by_coordinate_steps():
     assert other.lower <= best.value and best.lower <= other.value
 
 
+@pytest.mark.slow
 def test_a_gap_that_rounding_leaves_is_told():
     """Hinge with an l2 that double precision hardly sees: the gap is honest, and a warning says that it is large."""
     rng = np.random.default_rng(0)

@@ -274,6 +274,7 @@ def test_measured_rate_is_the_spectral_radius(seed):
 
 
 @given(st.data())
+@pytest.mark.slow
 def test_client_rows_are_a_dictionary(data):
     """Any sequence of requests: written rows are found again, new ones are zero, room is for those asked for only."""
     R, K = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 40))

@@ -158,6 +158,7 @@ def test_a_long_row(kind, rng):
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-9, 1e9, 2.0])
+@pytest.mark.slow
 def test_against_rational_arithmetic(scale, rng):
     for _ in range(40):
         for kind in KINDS:
@@ -292,6 +293,7 @@ def test_boxes_that_are_simplices(rng):
     assert np.abs(project_simplex(v, 2.0, weights=2.0) - x).max() <= 1e-15
 
 
+@pytest.mark.slow
 def test_caps_broadcast(rng):
     v, cap = rng.normal(size=(2, 3, 5)), rng.uniform(0.3, 1.0, size=(2, 3, 5))
     x = project_simplex(v, cap=cap)
@@ -458,6 +460,7 @@ def test_kl_capped_simplex(scale, rng):
     assert np.array_equal(x[2, 3], project_kl_simplex(many[2, 3], cap=0.4))
 
 
+@pytest.mark.slow
 def test_balls(rng):
     for _ in range(10 if DISABLED else 150):
         p = int(rng.choice([1, 2, 3, 10, 60]))
@@ -492,6 +495,7 @@ def test_balls_at_their_ends(rng):
 # ---------------------------------------------------------------- an independent solver
 
 
+@pytest.mark.slow
 def test_against_cvxpy(rng):
     cp = pytest.importorskip("cvxpy")
     p, m = 6, 3

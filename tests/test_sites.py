@@ -43,6 +43,7 @@ def rotated(names):
         yield name, kind, name in CONFIGURATIONS and i % 2 == 0, 1 + (i // 2) % 2
 
 
+@pytest.mark.slow
 def test_sites_have_the_bits_of_one_process():
     for name, kind, sparse, R in rotated(QUICK):
         compare(EVERY[name], *shared(name, kind, sparse), R)

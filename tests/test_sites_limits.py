@@ -457,6 +457,7 @@ def test_refusals_are_counted_and_tell_nothing_once_the_ledger_is_full():
     assert site.audit.models == []  # what was not answered is nothing to compare with
 
 
+@pytest.mark.slow
 def test_runs_within_their_limits_are_not_disturbed_and_are_logged(caplog):
     """The bits of one process; the log says at half, and at all, of what the rows hold, and when it is over."""
     rng = np.random.default_rng(2)
@@ -474,6 +475,7 @@ def test_runs_within_their_limits_are_not_disturbed_and_are_logged(caplog):
     assert "% of the 240 that the rows hold" in caplog.text
 
 
+@pytest.mark.slow
 def test_trials_in_one_process_are_not_limited_unless_asked_to():
     fed, method = patients(12), FedSGD(step_size=0.5)
     for limits, share in ((None, math.inf), (Limits(share=0.1), 0.1)):
@@ -563,6 +565,7 @@ def check_fields(name):
     assert tried > 5, name
 
 
+@pytest.mark.slow
 def test_fields_of_messages_are_checked():
     for name in ("VIRTUAL", "SCAFFOLD", "MOCHA clock", "AFL"):
         check_fields(next(n for n in SHARED if n.startswith(name)))

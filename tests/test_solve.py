@@ -322,6 +322,7 @@ def exact_least_squares(X, y, l2=0.0):
     return float(sum(c * c for c in b) / (2 * n) - sum(a * c for a, c in zip(v, w, strict=True)) / 2)
 
 
+@pytest.mark.slow
 def test_badly_scaled_and_collinear_columns_are_certified():
     """Time stamps, units that differ by 1e12, columns that differ by 1e-8: against exact rational arithmetic."""
     rng = np.random.default_rng(13)

@@ -477,6 +477,7 @@ def nasty(seed):
     return X, y + (0.3 * rng.normal(size=len(y)) if seed % 16 > 7 else 0.0)
 
 
+@pytest.mark.slow
 def test_nasty_least_squares_against_rational_arithmetic():
     """No lower bound above the exact minimum, no gap below the truth; what is well-conditioned is certified to 1e-9."""
     good = tight = 0
@@ -498,6 +499,7 @@ def test_nasty_least_squares_against_rational_arithmetic():
     assert tight >= 0.9 * good, (tight, good)
 
 
+@pytest.mark.slow
 def test_nasty_logistic_regressions_against_fifty_digits():
     for seed in (0, 2, 7, 8, 10, 15, 16, 18):
         X, y = nasty(seed)

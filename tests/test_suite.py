@@ -142,6 +142,7 @@ def test_instances_are_what_they_say():
     assert two_clients.make() is two_clients.make()
 
 
+@pytest.mark.slow
 def test_a_new_theorem_is_one_record(monkeypatch):
     new = THEOREMS["fedavg-refined"]._replace(
         name="new",
@@ -174,6 +175,7 @@ def test_equal_seeds_give_equal_findings():
         assert a.verdict.measured != c.verdict.measured
 
 
+@pytest.mark.slow
 def test_progress_is_told():
     told = []
     verify_suite(
@@ -188,6 +190,7 @@ def test_progress_is_told():
 # ---------------------------------------------------------------- planted errors
 
 
+@pytest.mark.slow
 def test_a_bound_below_the_run_is_violated(monkeypatch):
     monkeypatch.setitem(THEOREMS, "fedavg-refined", planted(0.999))
     result = verify_suite(
@@ -209,6 +212,7 @@ def test_a_bound_below_the_exact_worst_case_is_violated_although_the_run_obeys(m
     assert "exact worst case" in finding.why
 
 
+@pytest.mark.slow
 def test_drift_without_its_factor_is_caught_by_the_worst_case():
     """R1# without its drift term and with an exact start term: refuted at large zeta, though quadratics obey."""
     problem = Problem(Federation.from_clients([([[1.0]], [-19.0]), ([[1.0]], [21.0])]), Squared())
@@ -271,6 +275,7 @@ def test_where_there_is_no_worst_case_it_says_why(name, problem, method, rounds,
 # ---------------------------------------------------------------- tightness
 
 
+@pytest.mark.slow
 def test_tightness_rows_by_hand(rows):
     first, one, half, two = rows
     assert first.upper == pytest.approx(2 / 7, rel=1e-5)  # closed form without heterogeneity
@@ -397,6 +402,7 @@ def test_document_is_json_without_nan(found, rows):
     assert "numpy" in document["about"]
 
 
+@pytest.mark.slow
 def test_curves_end_at_the_verdict():
     suite = [
         Check(two_clients, fixed_step(0.25, local_steps=2), 3, theorem="fedavg-refined"),

@@ -83,6 +83,7 @@ def test_option_two_takes_an_iterate_of_option_one(problem):
     assert taken == set(range(6))  # w_0 may be taken, w_m never
 
 
+@pytest.mark.slow
 def test_option_two_is_uniform():
     """One row: every inner step is the gradient step w <- w/2, so that w~ = 2^-t tells t; R = 6000, m = 5."""
     problem, R, m = Problem(Federation(np.ones((1, 1)), np.zeros(1), [0, 1]), Squared()), 6000, 5

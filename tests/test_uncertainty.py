@@ -41,6 +41,7 @@ def cvx_set(sets, lam):
 
 
 @given(st.integers(0, 2**32 - 1))
+@pytest.mark.slow
 def test_steps_and_support_functions_meet_their_optimality_conditions(seed):
     """All three are linear problems at their solution: no point of the set has a larger slope, as the support tells."""
     rng = np.random.default_rng(seed)
@@ -85,6 +86,7 @@ def test_against_cvxpy(kind):
         np.testing.assert_allclose(sets.entropic(mix, v), lam.value, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_quadratic_programmes_over_polytopes():
     for seed in range(60):
         rng = np.random.default_rng(seed)

@@ -69,6 +69,7 @@ def test_a_site_takes_its_own_steps():
     )
 
 
+@pytest.mark.slow
 def test_moments_and_the_fixed_point():
     """Full gradients: the run itself. Mini-batches: in the mean the same, as gradients are linear; but not for F."""
     problem = clients(Squared())

@@ -169,6 +169,7 @@ def test_inconclusive_where_the_bound_lies_in_the_interval():
     assert verdict.trajectories == 128
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_exact_value():
     """200 Monte-Carlo verdicts at 95 %, every one with its own seed: at least 93 % cover (binomial 3 sigma: 90.4 %)."""
     problem = squares(K=3, n=4)

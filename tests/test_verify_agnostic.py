@@ -298,6 +298,7 @@ def test_the_entropic_rate_is_nearly_attained_and_a_smaller_one_caught():
 
 
 @pytest.mark.compiled(only="minutes of pure Python")
+@pytest.mark.slow
 def test_a_rate_that_forgets_the_noise_is_caught(monkeypatch):
     """Steps and bound for sigma = 0: mini-batches of one row out of many opposed ones throw the models about."""
     rng = np.random.default_rng(0)
@@ -389,6 +390,7 @@ def test_the_direct_bound_by_hand():
     assert found.bound.terms["mean"] == pytest.approx(max(means))
 
 
+@pytest.mark.slow
 def test_quantile_limits_cover():
     """Limits of the median and of the 95 % quantile of normals: at most 1 % of 1000 samples miss on either side."""
     rng = np.random.default_rng(0)
@@ -595,6 +597,7 @@ def senders(scheme=None):
 
 
 @pytest.mark.parametrize("scheme", [None, UniformSampling(2), ProportionalSampling(5)])
+@pytest.mark.slow
 def test_what_is_sent(scheme):
     problem = breast_cancer_domains.make()
     c = 8 if scheme is None else 2 if hasattr(scheme, "clients") else 5

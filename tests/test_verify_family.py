@@ -132,6 +132,7 @@ def test_fedsam():
 
 
 @pytest.mark.compiled(only="two minutes of pure Python")
+@pytest.mark.slow
 def test_svrg():
     problem = Problem(logistic(l2=0.5).federation, Logistic(), 0.5)
     c = problem.constants()
@@ -147,6 +148,7 @@ def test_svrg():
 # ---------------------------------------------------------------- hedging
 
 
+@pytest.mark.slow
 def test_hedging():
     weighted = squares(weights=[0.4, 0.3, 0.2, 0.1])
     for problem, participation in ((squares(), 1.0), (logistic(), 1.0), (weighted, 1.0), (weighted, 2)):
@@ -164,6 +166,7 @@ def test_hedging():
 # ---------------------------------------------------------------- limits
 
 
+@pytest.mark.slow
 def test_limits_of_fedavg():
     for seed in range(2):
         problem = squares(seed=seed)

@@ -51,6 +51,7 @@ def test_a_damping_off_by_a_ten_thousandth_is_refuted(share):
     assert outcome(planted, problem, method, 60) is Outcome.VIOLATED
 
 
+@pytest.mark.slow
 def test_growth_is_not_read_off_rounding():
     """0.312^200 = 10^-101 of an error is not what a run shows: no verdict, instead of a violation."""
     assert outcome("virtual-growth", p.equal_designs.make(), VIRTUAL(rho=0.5), 200) is Outcome.NOT_APPLICABLE

@@ -78,6 +78,7 @@ def logistic():
 # ---------------------------------------------------------------- equal to the pooled methods
 
 
+@pytest.mark.slow
 def test_rounds_are_those_of_the_pooled_methods(rng):
     """Dense and CSR, 2 to 20 owners, one output and several, from zero and from elsewhere: 1e-13."""
     for owners, sparse in ((2, False), (20, True)):
@@ -145,6 +146,7 @@ def pooled_newton(problem, steps):
     return models, sums
 
 
+@pytest.mark.slow
 def test_newton_steps_are_those_of_the_joined_rows(logistic):
     """A round for a gradient and for a Hessian product; 20 sums to 2.7e-10, from elsewhere too."""
     models, sums = pooled_newton(logistic, 4)

@@ -323,6 +323,7 @@ def test_errors_of_sites_obey_the_map(problem):
         np.testing.assert_allclose(after.ravel(), T @ before.ravel(), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_only_the_right_sites_stand_still():
     """At the optimum a wrong split of the same s moves."""
     problem = GaussianPosteriorProblem(linear_clients(4), Squared())

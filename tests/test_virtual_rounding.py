@@ -115,6 +115,7 @@ INSTANCES = [
 ]
 
 
+@pytest.mark.slow
 def test_certificates_hold_in_sixty_digits():
     """At the minimum, and after a nudge. Without an allowance some would be too small, by up to a factor of 2.7."""
     short = 0

@@ -248,6 +248,7 @@ def test_certificates_hold_whatever_the_solver_says(h, mu):
     assert upper_bound(p, np.full_like(y, np.nan), w, trace_of_G) == math.inf
 
 
+@pytest.mark.slow
 def test_bounds_on_trace_and_values_hold_at_the_worst_case():
     for h, eta in itertools.product([AtOptimum(0.7), UniformUpper(0.7), Shift(0.7)], [0.3, 1.5, 3.0]):
         p = programme(h, eta=eta)
@@ -270,6 +271,7 @@ def test_the_inner_point_is_strictly_feasible():
         assert p.slack(*inner_point(p)).min() > 0
 
 
+@pytest.mark.slow
 def test_without_a_strictly_feasible_point_the_bracket_still_holds(monkeypatch):
     good = worst_case(heterogeneity=UniformUpper(0.5), **TABLE)
     monkeypatch.setattr(solving, "inner_point", lambda p: (np.zeros((1, p.gram)), np.zeros(p.count)))

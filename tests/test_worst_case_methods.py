@@ -449,6 +449,7 @@ def test_bad_methods_are_refused_by_name(method, metric, message):
         worst_case(method, Problems(2), metric)
 
 
+@pytest.mark.slow
 def test_too_large_says_so_first():
     with pytest.raises(ValueError, match=re.escape("stay within a Gram matrix of 64; got more than 300")):
         worst_case(fedavg(0.1, 2, 12, sampled=1), Problems(2))

@@ -110,6 +110,7 @@ def test_what_is_read_again_is_a_regular_file(linear, tmp_path):
 
 @posix
 @pytest.mark.parametrize("command", ["solve", "predict"])
+@pytest.mark.slow
 def test_commands_write_to_devices(command, tmp_path, capsys):
     rows = tmp_path / "rows.csv"
     rng = np.random.default_rng(0)

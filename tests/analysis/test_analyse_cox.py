@@ -34,6 +34,7 @@ def fit(table, **how):
     return analyse(table, "time", "site", **{"event": "event", "features": NAMES, "guard": False} | how)
 
 
+@pytest.mark.slow
 def test_values_of_r(diabetes):
     found = fit(diabetes)
     assert found.estimates[2] == pytest.approx(-0.1576899253, rel=1e-9)
@@ -53,6 +54,7 @@ def test_values_of_r(diabetes):
         fit(diabetes, robust="HC3")
 
 
+@pytest.mark.slow
 def test_entry_times_strata_and_breslow(diabetes):
     found = fit(diabetes, entry="late", strata="arm", ties="breslow")
     b = [-0.00372934049269, 0.33007939470333, -0.14719942844366, -0.02057195135445]
@@ -72,6 +74,7 @@ def test_entry_times_strata_and_breslow(diabetes):
     assert "of each stratum; breslow ties" in found.summary()
 
 
+@pytest.mark.slow
 def test_profile_intervals(diabetes):
     """R: ``uniroot`` on ``coxph`` fits with ``offset(end * bmi)``."""
     found = fit(diabetes, intervals="profile")
@@ -125,6 +128,7 @@ def test_what_is_refused(diabetes, how, words):
         fit(table, **how)
 
 
+@pytest.mark.slow
 def test_the_command(diabetes, tmp_path, capsys):
     path = tmp_path / "wards.csv"
     names = [*NAMES, "time", "event", "site"]

@@ -92,6 +92,7 @@ def test_margin_losses_by_hand():
     np.testing.assert_allclose(margin_losses([0.3, -0.1, 0.05], [0, 1, 3], 0.1), [0.0, 0.75])
 
 
+@pytest.mark.slow
 def test_stump_complexity_is_the_enumerated_one(rng):
     """All stumps of both sources listed, all sign vectors enumerated, for nine rows."""
     X, Q = rng.normal(size=(9, 2)), rng.dirichlet(np.ones(2), 9)

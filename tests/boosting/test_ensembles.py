@@ -68,6 +68,7 @@ def test_cross_validation_chooses_the_least_held_out_loss(rng):
     assert noise.l2 >= 0.1  # nothing to learn: the strongest penalties win
 
 
+@pytest.mark.slow
 def test_temperature_improves_held_out_probabilities(rng):
     """An overfitted Q is too sure of itself; one temperature repairs most of it."""
     X, domain = points(rng, 120, p=2, d=30)
@@ -83,6 +84,7 @@ def test_temperature_improves_held_out_probabilities(rng):
     np.testing.assert_array_equal(warm.v, raw.v)
 
 
+@pytest.mark.slow
 def test_feature_maps(rng):
     """A ring around a disc needs squares."""
     r = np.repeat([0.5, 2.0], 200)
@@ -137,6 +139,7 @@ def problem(rng, p=3, n=240):
     return Federation.from_arrays(X, y, domain, np.array(["a", "b", "c"])[domain])
 
 
+@pytest.mark.slow
 def test_predictions_are_the_definition(rng):
     fed = problem(rng)
     q = fit_q(fed.X, fed.domain, l2=0.01)

@@ -159,6 +159,7 @@ def test_divisions(seed):
         assert (Q.argmax(axis=1) == d).mean() > 0.9
 
 
+@pytest.mark.slow
 def test_cross_fitted_q_is_of_rows_left_out():
     """Rows of noise: Q of the training rows knows their domains better than chance, cross-fitted Q does not."""
     rng = np.random.default_rng(0)
@@ -218,6 +219,7 @@ def test_choices_do_not_see_test_rows():
 
 
 @pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.slow
 def test_the_optimal_combination_is_optimal(weighted):
     cp = pytest.importorskip("cvxpy")
     parts = multiboost.divide(sources(), SMALL, 0, 0)
@@ -257,6 +259,7 @@ def test_tempering():
     np.testing.assert_allclose(multiboost.tempered(Q, 0.0), 0.5)
 
 
+@pytest.mark.slow
 def test_forms_of_q():
     """Shrinkage by hand; few components by a singular value decomposition; what is the same Q is one object."""
     parts = multiboost.divide(sources(), SMALL, 0, 0)

@@ -121,6 +121,7 @@ def test_one_source_is_adaboost_on_a_fixed_dictionary(rng):
         np.testing.assert_allclose(state.w[0], alpha, rtol=0, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_every_source_alone_and_pooled_are_adaboost(rng):
     """The baselines: a federation of one source's rows, and Lambda = {m_k/m} with constant Q."""
     X, y, domain = rows(rng, p=3)
@@ -222,11 +223,13 @@ def corrections_trial(rng):
     return {"sum": corrections_reach_the_optimum(instance(rng, loss=LOSSES[int(rng.integers(2))]))}
 
 
+@pytest.mark.slow
 def test_smoothed_boosting_reaches_the_optimum():
     """The campaign `boosting-smoothed` tries as many random instances as one likes."""
     assert sum(reaches_the_optimum(instance(seed, loss=LOSSES[seed % 2])) for seed in range(INSTANCES)) >= INSTANCES - 2
 
 
+@pytest.mark.slow
 def test_corrections_reach_the_optimum_without_exception():
     """The campaign `boosting-corrections` tries as many random instances as one likes; in one here, sum alpha is 40."""
     sums = [corrections_reach_the_optimum(instance(seed, loss=LOSSES[seed % 2])) for seed in range(INSTANCES)]
@@ -257,6 +260,7 @@ def test_corrections_are_optimal_on_the_coordinates_chosen(loss, rng):
         assert np.all(np.diff(result.trace.smoothed) <= 1e-14)
 
 
+@pytest.mark.slow
 def test_corrections_of_stumps_and_of_several_trajectories(rng):
     X, y, domain = rows(rng, n=80, p=2)
     fed = Federation.from_arrays(np.round(X), y, domain, domain)
@@ -278,6 +282,7 @@ def few_values(seed):
 
 
 @each_loss
+@pytest.mark.slow
 def test_certificates_over_all_stumps_bound_the_true_gap(loss, monkeypatch):
     """Against cvxpy on the list of all stumps, along runs and from random states; tight at the end."""
     for seed in range(1 if DISABLED else 2):
@@ -316,6 +321,7 @@ def test_certificates_over_all_stumps_follow_an_ensemble_beyond_the_ball(loss):
 
 
 @each_loss
+@pytest.mark.slow
 def test_certificates_bound_the_true_gap_everywhere(loss, rng):
     for seed in range(INSTANCES):
         problem = instance(seed, loss=loss)
@@ -336,6 +342,7 @@ def test_certificates_bound_the_true_gap_everywhere(loss, rng):
         assert problem.measure(best.w[None]).gap[0] <= 1e-9
 
 
+@pytest.mark.slow
 def test_a_general_polytope_of_weights():
     """Lambda with vertices (0.8, 0.2) and (0.3, 0.7)."""
     V = np.array([[0.8, 0.2], [0.3, 0.7]])
@@ -371,6 +378,7 @@ def kink():
     return problem
 
 
+@pytest.mark.slow
 def test_coordinate_descent_stalls_at_a_kink_and_says_so():
     problem = kink()
     result = quiet(MultiBoost(own_classifiers=False), problem, rounds=5, tol=0)
@@ -585,6 +593,7 @@ def test_fedmultiboost_by_secure_sums(rng):
         FedMultiBoost(step_size=0.3, sums=SecureSums)
 
 
+@pytest.mark.slow
 def test_fedmultiboost_converges_with_one_domain(rng):
     """The objective is smooth: normalised steepest descent with vanishing steps."""
     problem = federated(rng, p=1)

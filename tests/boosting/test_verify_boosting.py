@@ -257,6 +257,7 @@ def test_a_wrong_gradient_is_violated(monkeypatch, wrong):
     assert verify("boosting-gradient", problem, MultiBoost(), rounds=3).outcome is Outcome.VIOLATED
 
 
+@pytest.mark.slow
 def test_bounds_that_promise_too_much_are_violated():
     village_, coasts_ = one_source.make(), two_sources.make()
     weak = planted("adaboost-weak", lambda s, found: found.value**4)  # gamma doubled

@@ -41,6 +41,7 @@ def test_steps_that_lose_digits_of_edges_violate_nothing():
 
 
 @pytest.mark.filterwarnings("ignore:FedMultiBoost ended above its start")
+@pytest.mark.slow
 def test_the_product_and_the_rate_hold_on_random_dictionaries():
     """Clients and classifiers drawn or not; what is measured is the run's own loss."""
     for seed in range(1, 3):

@@ -24,6 +24,7 @@ def one_task(lam):
     return MultiTaskProblem(Federation.from_clients([([[1.0]], [1.0])]), Squared(), Covariance(lam))
 
 
+@pytest.mark.slow
 def test_the_rate_holds_against_every_point(rng):
     """Random tasks of one row, the solution and random points; the mean gap by hand is at most the bound."""
     for loss in (Squared(), Hinge()):

@@ -167,6 +167,7 @@ def test_equals_plain_numpy(loss, method, rng):
     assert states[-1][0].sigma[0] == pytest.approx(sigma, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_state_is_that_of_the_dual_variables(rng):
     """v_t = c_t X_t'alpha_t, W = Mbar V and the sums of conjugates, exactly recomputed, through many rounds."""
     for loss in LOSSES:
@@ -199,6 +200,7 @@ def test_gap_falls_below_1e9_and_the_primal_is_right(loss, normalisation, rng):
             assert result.trace.dual[-1] == pytest.approx(best.value, rel=1e-8)
 
 
+@pytest.mark.slow
 def test_one_task_is_liblinear(rng):
     """Hinge and logistic loss summed, (l2/2) ‖w‖^2: LIBLINEAR's problem with C = 1/l2."""
     from sklearn.linear_model import LogisticRegression
@@ -268,6 +270,7 @@ def test_the_gap_never_underreports(rng):
         gap_trial(rng, rounds=12)
 
 
+@pytest.mark.slow
 def test_drops_up_to_90_percent_still_converge(rng):
     problem = MultiTaskProblem(federation(rng, Hinge()), Hinge(), MeanRegularised(1.0, 1.0))
     for drop in (0.9, (0.9, 0.0, 0.5, 0.9)):
@@ -302,6 +305,7 @@ def test_a_node_that_is_always_dropped_is_named(loss, rng):
         np.testing.assert_allclose(W[others], rest, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_unsafe_sigma_diverges_or_is_caught(rng):
     """Four identical tasks tied hard need sigma' near 4: with 1 the steps add up to more than the optimum.
 
@@ -523,6 +527,7 @@ def test_joint_mocha_converges_to_the_joint_solution(loss, m, d, rng):
             assert (result.trace.dual <= best.value + 1e-12 * size).all()
 
 
+@pytest.mark.slow
 def test_joint_mocha_is_admm_when_nodes_solve_exactly(rng):
     """losses(U) + R(Z), U = Z, scaled by eta: U-step by normal equations, Z-step by the singular values, dual step."""
     problem, eta = MultiTaskProblem(federation(rng, Squared(), 3, 4), Squared(), Covariance(0.4, 3.0)), 0.7

@@ -233,6 +233,7 @@ def test_weights_belong_into_sigma_max(rng):
     assert measured_rate(problem) > mocha_rate(c._replace(sigma_max=c.sigma_max / 3))
 
 
+@pytest.mark.slow
 def test_exact_nodes_do_better_and_no_better():
     """One row a task, solved in one step: (1 - s)^2 and C/2, on random problems; the tight ones attain both."""
     rng = np.random.default_rng(5)

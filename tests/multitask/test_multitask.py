@@ -362,6 +362,7 @@ def test_rows_that_do_not_move_sit_out_of_most_passes_of_a_joint_solution():
     assert problem.solve(1e-9, passes=35).iterations <= 35
 
 
+@pytest.mark.slow
 def test_limits_are_the_global_and_the_local_models(rng):
     """As lam1 grows the solution becomes the pooled one, as it vanishes that of independent tasks."""
     for loss in LOSSES:
@@ -476,6 +477,7 @@ def test_methods_for_one_model_are_refused(rng):
             getattr(problem, name)
 
 
+@pytest.mark.slow
 def test_exponential_loss_has_a_dual_too(rng):
     problem = MultiTaskProblem(federation(rng, Exponential()), Exponential(), MeanRegularised(1.0, 0.5), "mean")
     W, gaps = np.zeros((4, 3)), []

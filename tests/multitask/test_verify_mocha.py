@@ -205,6 +205,7 @@ def test_hypotheses_are_named(monkeypatch):
 # ---------------------------------------------------------------- planted errors
 
 
+@pytest.mark.slow
 def test_a_rate_with_twice_the_s_is_violated():
     def doubled(s, found):
         c = dual_constants(s.problem)
@@ -228,6 +229,7 @@ def test_a_spread_that_is_too_small_is_violated(factor):
     assert verdict.outcome is Outcome.VIOLATED
 
 
+@pytest.mark.slow
 def test_an_unsafe_sigma_is_violated():
     """A quarter of the least sigma', with the hypothesis struck out: D rises where the theorem lets it fall.
 
@@ -247,6 +249,7 @@ def test_an_unsafe_sigma_is_violated():
         assert verify("mocha-smooth", problem, EXACT, rounds=rounds).outcome is Outcome.HOLDS
 
 
+@pytest.mark.slow
 def test_accuracies_and_drops_that_are_ignored_are_violated():
     def forgetful(s, found):
         return mocha_smooth(dual_constants(s.problem), rounds=s.rounds, start=2.5, theta=0.0).value
@@ -275,6 +278,7 @@ def _thetabar(bound):
     return float(text.partition("= ")[2])
 
 
+@pytest.mark.slow
 def test_a_gap_without_its_factor_is_violated():
     """The gap is up to 1/s times the suboptimality: with lazy nodes it exceeds the bound of the latter."""
     problem, lazy = related_tasks.make(), MOCHA(local_steps=1)

@@ -139,6 +139,7 @@ def ended(tmp_path_factory):
     return folder, sites, conducted(folder, study, sites)
 
 
+@pytest.mark.slow
 def test_an_analysis_is_that_of_pooled_rows(ended):
     compared(ended[0], ended[2], within=1e-8)
 

@@ -74,6 +74,7 @@ def test_diabetes_with_efron_ties():
             assert np.allclose(found.statistics, single, rtol=1e-8) and abs(found.overall - overall) < 1e-8
 
 
+@pytest.mark.slow
 def test_diabetes_with_breslow_ties_and_with_entry_times():
     assert abs(fit(diabetes("breslow"))[0][2] - -0.1567874925) < 5e-11
     problem = diabetes(entry=True)

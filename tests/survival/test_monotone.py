@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from fedconvex.families.survival.monotone import monotone_direction
 from fedconvex.problems import SurvivalFederation, SurvivalProblem, outcomes
@@ -26,6 +27,7 @@ def orders(problem, v):
     return strict
 
 
+@pytest.mark.slow
 def test_every_problem_has_a_minimum_or_a_direction_or_flat_columns(rng):
     seen = {"minimum": 0, "direction": 0, "flat": 0}
     for trial in range(60):
