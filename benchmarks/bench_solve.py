@@ -31,7 +31,8 @@ from fedconvex import Federation, Hinge, Logistic, Problem, Softmax, Squared
 from fedconvex.datasets import logistic_federation
 
 PATIENCE, TRIALS, REPEATS = 15.0, 4, 7  # CPU seconds, calls, timed calls
-DENSE, SPARSE = (100, 200, 100), (20_000, 40_000, 75)  # clients, rows of each, features; rows, features, entries
+DENSE, WIDE = (100, 200, 100), (10, 400, 3000)  # clients, rows of each, features
+SPARSE = (20_000, 40_000, 75)  # rows, features, entries
 ROWS = 10_000  # of MNIST
 
 
@@ -53,6 +54,7 @@ class Case(NamedTuple):
 CASES = [
     *(Case(data, Logistic(), 1e-3, 1e-10, 0.9) for data in ("a9a", "w8a", "dense 20,000 x 100")),
     Case("dense 20,000 x 100", Logistic(), 1e-3, 1e-6, 0.9),
+    Case("dense 4,000 x 3,000", Logistic(), 1e-3, 1e-10, 1.0),
     *(Case("sparse 20,000 x 40,000", Logistic(), l2, 1e-6, 0.9) for l2 in (1e-3, 1e-4, 1e-5)),
     Case("sparse 20,000 x 40,000", Logistic(), 1e-5, 1e-10, 0.9),
     *(Case("mnist 10,000", Softmax(10), 1e-3, goal, 0.9) for goal in (1e-6, 1e-10)),
@@ -67,7 +69,7 @@ CASES = [
 def rows_of(name: str) -> tuple[Any, np.ndarray] | None:
     """(X, y), or None where a file is absent."""
     if name.startswith("dense"):
-        K, n, d = DENSE
+        K, n, d = WIDE if name.endswith("3,000") else DENSE
         federation = logistic_federation(n_clients=K, n_features=d, rows_per_client=n, seed=0).federation
         return np.array(federation.X), np.array(federation.y)
     if name.startswith("sparse"):

@@ -20,9 +20,6 @@ PAGES = sorted(page for pattern in FOLDERS for page in ROOT.glob(pattern))
 SCRIPTS = sorted(p for folder in ("docs", "benchmarks", "examples") for p in (ROOT / folder).glob("*.py"))
 PAGES = [p for p in PAGES if p.name != "CHANGELOG.md"]  # speaks of names that were
 MOST_LINES = 1500  # of a picture
-OUTLINED = {  # letters are outlines there until the scripts or experiments that draw them run again
-    "mocha_fair.svg",
-}
 FILE = re.compile(r"`((?!fedjax/|data/)(?:[\w.-]+/)+[\w.-]+\.(?:py|md|svg))`")
 LINK = re.compile(r"\]\(([^)\s]*[./#][^)\s]*)\)")
 NAME = re.compile(r"`(fedconvex(?:\.\w+)+)(?:\([^`]*\))?`")
@@ -65,7 +62,7 @@ def test_pictures_are_small():
         for file in (ROOT / folder).glob("*.svg"):
             text = file.read_text(encoding="utf-8")
             small = text.count("\n") <= MOST_LINES and len(text) <= 100_000
-            assert small != (file.name in OUTLINED), file.name
+            assert small, file.name
 
 
 def exists(name):

@@ -11,6 +11,7 @@ from fedconvex import Exponential, Federation, Hinge, Logistic, Problem, Smoothe
 from fedconvex.penalties import L1
 from fedconvex.solvers import choice
 from fedconvex.solvers.kinked import smoothing
+from fedconvex.solvers.smooth import newton
 
 pytestmark = pytest.mark.compiled_if_slow
 
@@ -424,3 +425,17 @@ def test_solvers_are_chosen_by_what_they_ask_for():
     assert choice.first_fit(choice.PENALISED, kinds["solve_penalised"]).function == "Search.by_working_sets"
     assert choice.first_fit(choice.STARTS, kinds["newton"]) is None
     assert not any(solver.fits(Problem(signs, Hinge())) for solver in choice.SOLVERS if choice.KINKED in solver.needs)
+
+
+def test_more_features_than_a_quarter_of_the_rows_need_no_hessian():
+    """Truncated Newton steps end where direct ones do, and both are certified."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(600, 500)) / np.sqrt(500.0)
+    y = np.sign(X @ rng.normal(size=500) + 0.3 * rng.normal(size=600))
+    wide = Problem(Federation.from_arrays(X, y, np.arange(600) % 3), Logistic(), 1e-3)
+    assert choice.first_fit(choice.SOLVERS, wide).function == "truncated_newton"
+    for other in (Problem(wide.federation, Logistic()), Problem(wide.federation, Squared(), 1e-3)):
+        assert choice.first_fit(choice.SOLVERS, other).function == "newton"
+    best, direct = wide.solve(), newton.newton(wide, np.zeros(500), None, 0.0)
+    assert max(best.gap, direct.gap) < 1e-11 and abs(best.value - direct.value) < 1e-13
+    assert np.linalg.norm(best.w - direct.w) <= 2.0 * math.sqrt(2.0 * max(best.gap, direct.gap) / 1e-3)

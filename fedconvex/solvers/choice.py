@@ -51,6 +51,9 @@ PARTS_ENOUGH = Need("at least 128 rows for a parameter", lambda p: p.federation.
 LARGE = Need("2^20 or more entries of the rows times outputs", lambda p: p.federation.n * p.size >= 1 << 20)
 WIDE = Need("32 to 4,000 features", lambda p: 32 <= p.federation.d <= 4000)
 TALL = Need("at least four rows for a feature", lambda p: p.federation.n >= 4 * p.federation.d)
+# where products with a Hessian are cheaper than the Hessian and its factor, which cost n d^2 and d^3/3 or more
+LOW = Need("500 or more features, and fewer than four rows for each", lambda p: p.size >= 500 and not TALL.met(p))
+ONE_SCORE = Need("one score", lambda p: not p.traits.several)
 
 
 class Solver(NamedTuple):
@@ -79,7 +82,13 @@ STARTS = (
     Solver("smooth.newton", "solve_part", (STRONGLY_CONVEX, NOT_QUADRATIC, CURVED, DIRECT, PARTS_ENOUGH, ALL_ROWS)),
 )
 # (problem, flat start, tol, when the clock began) -> Solution
-SMOOTH = (Solver("smooth.newton", "newton", (DIRECT,)), Solver("smooth.newton", "truncated_newton"))
+SMOOTH = (
+    Solver(
+        "smooth.newton", "truncated_newton", (LOW, DENSE, ONE_SCORE, STRONGLY_CONVEX, NO_FREE, NOT_QUADRATIC, CURVED)
+    ),
+    Solver("smooth.newton", "newton", (DIRECT,)),
+    Solver("smooth.newton", "truncated_newton"),
+)
 SOLVERS = (
     Solver("penalised.working_sets", "solve_penalised", (PENALTY,)),
     Solver("kinked.smoothing", "smoothing", (KINKED, STRONGLY_CONVEX)),
