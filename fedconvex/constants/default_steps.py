@@ -8,6 +8,8 @@ function            step                                    theorem
 `batch_step`        1/(2 L), L of mini-batches              Gower et al., ICML 2019, Prop. 3.8 and Theorem 3.1
 `decaying_step`     2/(mu (gamma + t))                      Li et al., ICLR 2020, Theorems 1-3
 `control_step`      min{1/(81 L), S/(15 N mu)}/(K eta_g)    Karimireddy et al., ICML 2020, Lemma 15
+`contraction_step`  2/(L + mu), L of the roughest client    Nesterov 2018, Theorem 2.1.15; see `Scaffnew`
+`even_step`         a/L, a the maximum of a c(a, tau)       derived, see `FedLin`
 `invariant_step`    1/L of the quartic where it is <= J(0)  fedconvex, below
 `reduction_step`    the least factor of an epoch            Johnson, Zhang, NIPS 2013, Theorem 1 (docs/theory/svrg.md)
 =================== ======================================= ============================================================
@@ -255,6 +257,40 @@ def control_step(L: float, mu: float, N: int, S: int, local_steps: int, server_s
     value = min(1.0 / (81.0 * L), S / (15.0 * N * mu) if mu > 0.0 else math.inf) / (local_steps * server_step)
     formula = "min{1/(81 L), S/(15 N mu)}/(local_steps server_step)"
     return DefaultStep(value, formula, "Karimireddy et al. 2020, Lemma 15")
+
+
+def contraction_step(smooth: Smoothness, mu: float) -> DefaultStep:
+    """Return 2/(L + mu), at which gradient steps of all clients contract most.
+
+    Examples
+    --------
+    >>> from fedconvex.constants.default_steps import Smoothness, contraction_step
+    >>> contraction_step(Smoothness(1.0, 3.0, 9.0), 1.0).value
+    0.5
+    """
+    value = 2.0 * _inverse(smooth.client + mu)
+    return DefaultStep(value, f"2/({smooth.name} + mu)", "Nesterov 2018, Theorem 2.1.15")
+
+
+def even_step(smooth: Smoothness, local_steps: int) -> DefaultStep:
+    """Return a/L at which 1 - 2 a c mu/L, the factor of a round of FedLin, is least.
+
+    c = 1 - delta - (a/2) (1 + delta)^2, delta = s a, s = (tau - 1)/(2 tau); (a c)' = 1 - (1 + 2 s) a - 3 s a^2
+    - 2 s^2 a^3 falls in a, and its root is the maximum.
+
+    Examples
+    --------
+    >>> from fedconvex.constants.default_steps import Smoothness, even_step
+    >>> [round(even_step(Smoothness(1.0, 1.0, 1.0), tau).value, 3) for tau in (1, 5, 10**6)]
+    [1.0, 0.434, 0.382]
+    """
+    s = 0.5 * (local_steps - 1.0) / local_steps
+    a = (
+        1.0
+        if s == 0.0
+        else float(min(r.real for r in np.roots([-2.0 * s * s, -3.0 * s, -1.0 - 2.0 * s, 1.0]) if r.real > 0))
+    )
+    return DefaultStep(a * _inverse(smooth.client), f"{a:.4g}/{smooth.name}", "derived, see FedLin")
 
 
 def reduction_step(L: float, L_row: float, mu: float, inner_steps: int, noise_factor: float) -> DefaultStep:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fedconvex.families.multitask.methods.minibatchsdca import MiniBatchSDCA
     from fedconvex.families.multitask.methods.minibatchsgd import MiniBatchSGD
     from fedconvex.families.multitask.methods.mocha import MOCHA
+    from fedconvex.methods.acceleratedgradient import AcceleratedGradient
     from fedconvex.methods.afl import AFL, DomainSampling, OptimisticAFL, WeightedSampling
     from fedconvex.methods.agnosticfedavg import AgnosticFedAvg
     from fedconvex.methods.approxfedavg import ApproxFedAvg, SoftmaxFedAvg
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
     from fedconvex.methods.fedavg import FedAvg
     from fedconvex.methods.fedbcd import FedBCD
     from fedconvex.methods.feddualavg import FedDualAvg
+    from fedconvex.methods.feddyn import FedDyn
     from fedconvex.methods.federatednewton import FederatedNewton
+    from fedconvex.methods.fedlin import FedLin
     from fedconvex.methods.fedmid import FedMiD
+    from fedconvex.methods.fednova import FedNova
     from fedconvex.methods.fedprox import AdaptiveProximal, FedProx, ProximalPoint, Stragglers
     from fedconvex.methods.fedsam import FedSAM
     from fedconvex.methods.fedsgd import FedSGD
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
     from fedconvex.methods.progressivehedging import ProgressiveHedging
     from fedconvex.methods.proximalgradient import FISTA, ProximalFedSGD, ProximalGradient
     from fedconvex.methods.radfed import RADFed
+    from fedconvex.methods.scaffnew import Scaffnew
     from fedconvex.methods.scaffold import SCAFFOLD
     from fedconvex.methods.svrg import SVRG
     from fedconvex.methods.trackedblocks import TrackedBlockDescent
@@ -68,6 +73,7 @@ __all__ = [
     "SGD",
     "SVRG",
     "VIRTUAL",
+    "AcceleratedGradient",
     "AdaptiveProximal",
     "AgnosticFedAvg",
     "ApproxFedAvg",
@@ -86,8 +92,11 @@ __all__ = [
     "FedAvg",
     "FedBCD",
     "FedDualAvg",
+    "FedDyn",
+    "FedLin",
     "FedMiD",
     "FedMultiBoost",
+    "FedNova",
     "FedProx",
     "FedSAM",
     "FedSGD",
@@ -115,6 +124,7 @@ __all__ = [
     "ProximalGradient",
     "ProximalPoint",
     "RADFed",
+    "Scaffnew",
     "ScaledSampling",
     "SecureSums",
     "ServerAdagrad",
