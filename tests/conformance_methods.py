@@ -19,7 +19,9 @@ from fedconvex.methods import (
     DynamicFedAvg,
     EntropicStep,
     FedDualAvg,
+    FedDyn,
     FedMiD,
+    FedNova,
     FedProx,
     FedSAM,
     OptimisticAFL,
@@ -40,18 +42,18 @@ FULL = {"partial": False, "batches": ()}
 ADAPTIVE = {"v_0": "tau^2", "epsilon": "outside", "bias correction": "none", "first moment": "damped"}
 
 
-def problem_of(clients, hyper):
+def problem_of(clients, hyper, weights=None):
     signs = hyper["loss"] == "logistic"
     rows = [(np.array(X, dtype=float), 2.0 * y - 1.0 if signs else y) for X, y in clients]
-    return Problem(Federation.from_clients(rows), LOSSES[hyper["loss"]], l2=hyper["l2"])
+    return Problem(Federation.from_clients(rows), LOSSES[hyper["loss"]], hyper["l2"], weights)
 
 
-def implementation(build, losses=("squared",), **abilities):
+def implementation(build, losses=("squared",), weights=None, **abilities):
     """The method that build(hyper) returns, as train(clients, hyper, rounds)."""
 
     @can(losses=losses, **abilities)
     def train(clients, hyper, rounds):
-        problem = problem_of(clients, hyper)
+        problem = problem_of(clients, hyper, weights)
         states = iterate(build(hyper), problem, rounds=rounds, seed=hyper["seed"], start=hyper["start"], threads=1)
         return [state.w[0].copy() for t, state in states if t > 0]
 
@@ -175,6 +177,14 @@ METHODS = {  # name in tests/test_contract.py: family, method, abilities, what m
     "FedSAM shadow": ("fedsam", lambda h: FedSAM(
         rho=h["rho"], **steps(h), replacement=h["batch_size"] is not None, shadow=True),
         STEPS_ONLY | {"partial": False}, {"perturbation": "normalised", "draw": "replacement"}),
+    "FedNova": ("fednova", lambda h: FedNova(**work(h), **some(h)), {}, SIZES | {"normalisation": "paper"}),
+    "FedNova batches": ("fednova", lambda h: FedNova(**steps(h), **some(h)), STEPS_ONLY,
+                        {"draw": "distinct", "share": "renormalised"}),
+    "FedDyn": ("feddyn", lambda h: FedDyn(alpha=h["alpha"]), FULL | {"losses": ALL_LOSSES, "weights": "uniform"},
+               {"solver": "exact", "weights": "1/K"}),
+    "FedDyn steps": ("feddyn", lambda h: FedDyn(
+        alpha=h["alpha"], local_steps=h["local_steps"], step_size=h["step_size"], **some(h)),
+        {"batches": (), "weights": "uniform"}, {"solver": "steps", "local terms": "both", "renewal": "-alpha"}),
     "AFL": ("afl", lambda h: AFL(**players(h)), FULL, {"ascent": "projected", "output": "average before"}),
     "AFL batches": ("afl", lambda h: AFL(
         **players(h), ascent=EntropicStep(), batch_size=h["batch_size"], radius=h["radius"]),

@@ -16,6 +16,8 @@ NAMED = [name for name in method_names(learns="ONE_MODEL") if not told(name)]
 NEEDED = {
     "fedprox": ["--set", "proximal_mu=0.1"],
     "svrg": ["--set", "inner_steps=50"],
+    "feddyn": ["--set", "alpha=0.5"],
+    "scaffnew": ["--set", "probability=0.3"],
     "agnosticfedavg": ["--step-size", "0.1", "--set", "domain_step_size=0.1"],
     "approxfedavg": ["--set", "mu=5"],
     "softmaxfedavg": ["--set", "mu=5"],
