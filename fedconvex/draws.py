@@ -36,6 +36,7 @@ INNER_PICK = 4  # SVRG: the iterate of option II
 DOMAIN_DRAWS = 5  # AFL: domains of stochastic gradients
 STRAGGLING = 5  # FedProx: who is late, and how much work is done
 COMMUNICATION = 6  # Scaffnew: coins that say when clients communicate
+COMPRESSION = 7  # coordinates and roundings of compressed messages
 ENSEMBLE_CLIENTS = 11  # FedMultiBoost: clients of a domain
 ENSEMBLE_CLASSIFIERS = 12  # FedMultiBoost: classifiers of a round
 

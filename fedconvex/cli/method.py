@@ -84,6 +84,7 @@ def _usual_method(args: argparse.Namespace, problem: Problem, rows: str) -> tupl
     if args.method == "scaffold":
         server, words = _server_step(problem, share)
         return known.SCAFFOLD(server_step=server, **work), f"SCAFFOLD, {local}", words
+    assert args.method == "fedavg", f"{args.method} has a constant_step, but no sentence here"
     return known.FedAvg(**work), f"FedAvg, {local}", ""
 
 

@@ -9,6 +9,8 @@ function            step                                    theorem
 `decaying_step`     2/(mu (gamma + t))                      Li et al., ICLR 2020, Theorems 1-3
 `control_step`      min{1/(81 L), S/(15 N mu)}/(K eta_g)    Karimireddy et al., ICML 2020, Lemma 15
 `contraction_step`  2/(L + mu), L of the roughest client    Nesterov 2018, Theorem 2.1.15; see `Scaffnew`
+`difference_step`   1/(L (1 + 6 omega/n))                   derived, see `DIANA`
+`feedback_step`     1/(L_F + Lt sqrt(2 beta/theta))         Richtarik et al., NeurIPS 2021, Theorem 2; see `EF21`
 `even_step`         a/L, a the maximum of a c(a, tau)       derived, see `FedLin`
 `invariant_step`    1/L of the quartic where it is <= J(0)  fedconvex, below
 `reduction_step`    the least factor of an epoch            Johnson, Zhang, NIPS 2013, Theorem 1 (docs/theory/svrg.md)
@@ -291,6 +293,35 @@ def even_step(smooth: Smoothness, local_steps: int) -> DefaultStep:
         else float(min(r.real for r in np.roots([-2.0 * s * s, -3.0 * s, -1.0 - 2.0 * s, 1.0]) if r.real > 0))
     )
     return DefaultStep(a * _inverse(smooth.client), f"{a:.4g}/{smooth.name}", "derived, see FedLin")
+
+
+def difference_step(smooth: Smoothness, omega: float, n: int) -> DefaultStep:
+    """Return 1/(L (1 + 6 omega/n)) for compressed differences of n clients.
+
+    Examples
+    --------
+    >>> from fedconvex.constants.default_steps import Smoothness, difference_step
+    >>> difference_step(Smoothness(1.0, 2.0, 9.0), omega=2.0, n=4).value
+    0.125
+    """
+    value = _inverse(smooth.client) / (1.0 + 6.0 * omega / n)
+    return DefaultStep(value, f"1/({smooth.name} (1 + 6 omega/n))", "derived, see DIANA")
+
+
+def feedback_step(smooth: Smoothness, L_mean: float, delta: float) -> DefaultStep:
+    """Return 1/(L_F + Lt sqrt(2 beta/theta)), theta = 1 - sqrt(1 - delta), beta = (1 - delta)/theta.
+
+    Lt is the root of the mean square of the clients' L.
+
+    Examples
+    --------
+    >>> from fedconvex.constants.default_steps import Smoothness, feedback_step
+    >>> feedback_step(Smoothness(2.0, 4.0, 9.0), L_mean=3.0, delta=1.0).value
+    0.5
+    """
+    theta = 1.0 - math.sqrt(1.0 - delta)
+    value = 1.0 / (1.0 / _inverse(smooth.F) + L_mean * math.sqrt(2.0 * (1.0 - delta)) / theta)
+    return DefaultStep(value, f"1/({smooth.name} of F + Lt sqrt(2 beta/theta))", "Richtarik et al. 2021, Theorem 2")
 
 
 def reduction_step(L: float, L_row: float, mu: float, inner_steps: int, noise_factor: float) -> DefaultStep:

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from fedconvex.methods.agnosticfedavg import AgnosticFedAvg
     from fedconvex.methods.approxfedavg import ApproxFedAvg, SoftmaxFedAvg
     from fedconvex.methods.centralised import SGD, GradientDescent
+    from fedconvex.methods.compressedgradientdescent import CompressedGradientDescent
+    from fedconvex.methods.diana import DIANA
     from fedconvex.methods.dynamicfedavg import DynamicFedAvg
+    from fedconvex.methods.ef21 import EF21
+    from fedconvex.methods.errorfeedback import ErrorFeedback
     from fedconvex.methods.fedavg import FedAvg
     from fedconvex.methods.fedbcd import FedBCD
     from fedconvex.methods.feddualavg import FedDualAvg
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from fedconvex.methods.irmgame import IRMGame
     from fedconvex.methods.irmv1 import IRMv1
     from fedconvex.methods.parts.automatic_steps import resolved
+    from fedconvex.methods.parts.compressors import Dithering, RandK, TopK
     from fedconvex.methods.parts.optimizers import (
         Averaging,
         ClientAdam,
@@ -66,6 +71,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AFL",
+    "DIANA",
+    "EF21",
     "FISTA",
     "FSVRG",
     "MOCHA",
@@ -84,10 +91,13 @@ __all__ = [
     "ClientSGD",
     "Clock",
     "CoCoA",
+    "CompressedGradientDescent",
     "Decay",
+    "Dithering",
     "DomainSampling",
     "DynamicFedAvg",
     "EntropicStep",
+    "ErrorFeedback",
     "FLGame",
     "FedAvg",
     "FedBCD",
@@ -124,6 +134,7 @@ __all__ = [
     "ProximalGradient",
     "ProximalPoint",
     "RADFed",
+    "RandK",
     "Scaffnew",
     "ScaledSampling",
     "SecureSums",
@@ -134,6 +145,7 @@ __all__ = [
     "Simplex",
     "SoftmaxFedAvg",
     "Stragglers",
+    "TopK",
     "TrackedBlockDescent",
     "UniformSampling",
     "VerticalAcceleratedGradient",

@@ -133,7 +133,5 @@ class AcceleratedGradient(CheckedFields):
     def traits(self, problem: Problem) -> Traits:
         return participation.traits_of_sampling(None, problem, by_round=not self._convexity(problem) > 0.0)
 
-    constant_step = automatic_steps.of_descent
-
     def default_step(self, problem: Problem) -> DefaultStep:
         return default_steps.descent_step(automatic_steps.smoothness(self, problem))

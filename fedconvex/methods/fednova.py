@@ -20,7 +20,7 @@ import numpy as np
 from fedconvex.draws import Draws
 from fedconvex.fields import Positive
 from fedconvex.kernels import averages
-from fedconvex.methods.parts import automatic_steps, local_work, participation, step_sizes
+from fedconvex.methods.parts import local_work, participation, step_sizes
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import Traits
 
@@ -119,5 +119,3 @@ class FedNova(local_work.LocalWork):
         return participation.traits_of_sampling(
             self.participation, problem, local=local, server_step=step, by_round=by_round
         )
-
-    constant_step = automatic_steps.of_clients

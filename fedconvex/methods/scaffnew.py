@@ -106,7 +106,8 @@ class Scaffnew(CheckedFields):
         super().check_fit(problem, R)
         mu = float(getattr(problem, "strong_convexity", 0.0))
         if self.probability is None and not 0.0 < mu * np.min(self.step_size) <= mu * np.max(self.step_size) < 1.0:
-            must, got = "be given where step_size * l2 is not in (0, 1)", f"None, l2 = {mu:g}"
+            must = "be given where step_size times the strong convexity is not in (0, 1)"
+            got = f"None; l2 and free coordinates make it {mu:g}"
             raise bad("Scaffnew.probability", must, got, "about the root of 1/kappa is usual")
 
     def words(self, problem: FederatedProblem) -> Words:
