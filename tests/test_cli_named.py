@@ -9,13 +9,17 @@ from fedconvex.cli import main
 from fedconvex.cli.method import told
 from fedconvex.cli.named import setting
 from fedconvex.cli.parser import Refused
-from fedconvex.registry import method_names
+from fedconvex.registry import class_named, method_names
 
 NAMED = [name for name in method_names(learns="ONE_MODEL") if not told(name)]
 
 NEEDED = {
     "fedprox": ["--set", "proximal_mu=0.1"],
     "svrg": ["--set", "inner_steps=50"],
+    "diana": ["--set", "compressor=RandK(2)"],
+    "ef21": ["--set", "compressor=TopK(2)"],
+    "compressed-gradient-descent": ["--set", "compressor=TopK(2)"],
+    "error-feedback": ["--set", "compressor=TopK(2)"],
     "feddyn": ["--set", "alpha=0.5"],
     "scaffnew": ["--set", "probability=0.3"],
     "agnosticfedavg": ["--step-size", "0.1", "--set", "domain_step_size=0.1"],
@@ -47,6 +51,7 @@ def test_every_method_runs_and_its_gap_covers_what_it_claims_to_minimise(capsys,
     assert found["minimised"] == {"afl": "worst", "optimistic-afl": "worst", "agnosticfedavg": "worst"}.get(
         method, "softmax" if "mu=5" in NEEDED.get(method, []) else "mean"
     )
+    assert class_named(method).__name__ in found["method"]  # and no other under its name
     least = least_values(found["minimised"])
     assert found["objective"] >= least - 1e-9
     assert found["objective"] - found["gap"] <= least + 1e-9

@@ -98,6 +98,10 @@ def test_the_table_has_the_averaging_and_agnostic_family():
         "ProgressiveHedging",
         "FederatedNewton",
         "AcceleratedGradient",
+        "DIANA",
+        "EF21",
+        "CompressedGradientDescent",
+        "ErrorFeedback",
         "FedLin",
         "Scaffnew",
     )  # pooled rows, stages, no averages
