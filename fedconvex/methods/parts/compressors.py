@@ -63,7 +63,10 @@ class TopK(NamedTuple):
 
     k: int
 
-    unbiased = False
+    @property
+    def unbiased(self) -> bool:
+        """Whether E C(x) = x."""
+        return False
 
     def delta(self, d: int) -> float:
         """Return k/d."""
@@ -95,7 +98,10 @@ class RandK(NamedTuple):
 
     k: int
 
-    unbiased = True
+    @property
+    def unbiased(self) -> bool:
+        """Whether E C(x) = x."""
+        return True
 
     def omega(self, d: int) -> float:
         """Return d/k - 1."""
@@ -136,7 +142,10 @@ class Dithering(NamedTuple):
 
     levels: int
 
-    unbiased = True
+    @property
+    def unbiased(self) -> bool:
+        """Whether E C(x) = x."""
+        return True
 
     def omega(self, d: int) -> float:
         """Return min(d/s^2, sqrt(d)/s)."""
@@ -225,7 +234,7 @@ def _scattered(values: np.ndarray, codes: np.ndarray, d: int) -> np.ndarray:
 
 
 @kernel
-def choose_coordinates(key, trajectories, round_, ids, d, out):
+def choose_coordinates(key, trajectories, round_, ids, d, out):  # type: ignore[no-untyped-def]
     """Write k different coordinates for every client into out (R, m, k)."""
     for r in range(out.shape[0]):
         for j in range(out.shape[1]):
@@ -233,7 +242,7 @@ def choose_coordinates(key, trajectories, round_, ids, d, out):
 
 
 @kernel
-def draw_uniform(key, trajectories, round_, ids, out):
+def draw_uniform(key, trajectories, round_, ids, out):  # type: ignore[no-untyped-def]
     """Write uniform numbers of every client into out (R, m, d)."""
     for r in range(out.shape[0]):
         for j in range(out.shape[1]):
