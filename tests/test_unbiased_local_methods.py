@@ -8,8 +8,9 @@ import pytest
 from fedconvex import FedAvg, Federation, GradientDescent, Logistic, Problem, Softmax, Squared, run
 from fedconvex.constants.default_steps import Smoothness, even_step
 from fedconvex.draws import Draws, key_from_seed
-from fedconvex.methods import AcceleratedGradient, FedDyn, FedLin, FedNova, Scaffnew, resolved
-from fedconvex.traits import traits_of
+from fedconvex.methods import FISTA, AcceleratedGradient, FedDyn, FedLin, FedNova, Scaffnew, resolved
+from fedconvex.problems import MovingTarget
+from fedconvex.traits import lost_reply, traits_of
 
 SIZES, ETA, L2 = (5, 8, 12), 0.4, 0.05
 
@@ -263,6 +264,29 @@ def test_nesterovs_bounds_hold_along_runs():
     assert np.all(convex.value - best.value <= 2 * L * D2 / (convex.round + 1.0) ** 2 + 1e-14)
 
 
+def test_points_of_momentum_move_with_a_moving_target():
+    """With steps of zero a moving target stays: any that is not zero would part w from v."""
+    _, problem = clients()
+    w, shift = np.ones((1, 4)), np.arange(4.0)
+    for method in (AcceleratedGradient(step_size=ETA), FISTA(step_size=ETA)):
+        state = method.init(problem, w)
+        moved = method.translate(state, shift)
+        assert np.array_equal(moved.w, w + shift) and np.array_equal(moved.v, state.v + shift)
+
+
+def test_a_fixed_point_of_feddyn_stays_one_whoever_is_lost():
+    """Weights of those that answer sum to one: at the optimum, with their h_k, all models are the optimum."""
+    _, problem = clients()
+    best, method = problem.solve().w[None], FedDyn(alpha=0.3)
+    state = method.init(problem, best)
+    assert lost_reply(method, 0) == "renormalise"
+    for there in ([0, 1, 2], [0, 2], [1]):
+        p = problem.weights[there][None]
+        reply = type("Reply", (), {"w": np.tile(best[:, None], (1, len(there), 1))})()
+        after = method.aggregate(state, np.array([there]), p / p.sum(), reply)
+        assert np.allclose(after.w, best, rtol=1e-15, atol=1e-15) and not after.h.any()
+
+
 # ---------------------------------------------------------------- settings
 
 
@@ -294,6 +318,7 @@ def test_the_number_of_local_steps_is_geometric_and_everybodys():
     [
         (lambda p, flat: run(AcceleratedGradient(step_size=30.0), p, rounds=1), "step_size \\* mu <= 1.*got 1.5"),
         (lambda p, flat: run(Scaffnew(step_size=0.1), flat, rounds=1), "probability must be given.*make it 0"),
+        (lambda p, flat: run(Scaffnew(step_size=0.1), MovingTarget(p, variance=0.1), rounds=1), "problem must stay"),
         (lambda p, flat: Scaffnew(step_size=0.1, probability=0.0), "probability must"),
         (lambda p, flat: Scaffnew(step_size=0.1, probability=1.5), "probability must"),
         (lambda p, flat: FedDyn(alpha=0.1, local_steps=3), "both local_steps and step_size"),

@@ -130,6 +130,14 @@ class AcceleratedGradient(CheckedFields):
         beta = (1.0 - root) / (1.0 + root) if state.mu > 0.0 else np.full(len(w), (state.s - 1.0) / s)
         return State(w, w + beta.reshape(-1, *[1] * (w.ndim - 1)) * (w - state.w), s, state.mu)  # 5
 
+    def gradient_passes(self, problem: FederatedProblem) -> float:
+        """Return the gradient passes over all rows that a round takes."""
+        return 1.0
+
+    def translate(self, state: State, shift: np.ndarray) -> State:
+        """Return the state in coordinates that moved: both points move along."""
+        return state._replace(w=state.w + shift, v=state.v + shift)
+
     def traits(self, problem: Problem) -> Traits:
         return participation.traits_of_sampling(None, problem, by_round=not self._convexity(problem) > 0.0)
 

@@ -108,7 +108,7 @@ class CompressedGradientDescent(CheckedFields):
         w = step_sizes.descend(self.step_size, 0, state.w, c.reshape(state.w.shape))  # 3
         return State(w, state.bits + compressors.bits(self.compressor, reply, d))
 
-    observe = compressors.observe
+    gradient_passes, observe = compressors.one_gradient, compressors.observe
 
     def traits(self, problem: Problem) -> Traits:
         drawn = ("coordinates",) if self.compressor.unbiased else ()

@@ -129,7 +129,7 @@ class DIANA(CheckedFields):
         w = step_sizes.descend(self.step_size, 0, state.w, (state.h + m).reshape(state.w.shape))  # 4
         return State(w, state.h + self._alpha(d) * m, state.bits + compressors.bits(self.compressor, reply, d))  # 5
 
-    observe = compressors.observe
+    gradient_passes, observe = compressors.one_gradient, compressors.observe
 
     def traits(self, problem: Problem) -> Traits:
         return participation.traits_of_sampling(None, problem, "coordinates", by_round=False)

@@ -128,7 +128,7 @@ class EF21(CheckedFields):
         w = step_sizes.descend(self.step_size, 0, state.w, g.reshape(state.w.shape))  # 5
         return State(w, g, state.bits + compressors.bits(None if state.first else self.compressor, reply, d), False)
 
-    observe = compressors.observe
+    gradient_passes, observe = compressors.one_gradient, compressors.observe
 
     def traits(self, problem: Problem) -> Traits:
         drawn = ("coordinates",) if self.compressor.unbiased else ()

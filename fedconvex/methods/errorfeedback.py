@@ -117,7 +117,7 @@ class ErrorFeedback(CheckedFields):
         c = averages.over_clients(weights, self.compressor.unpack(reply.values, reply.codes, d))
         return State(state.w - c.reshape(state.w.shape), state.bits + compressors.bits(self.compressor, reply, d))  # 4
 
-    observe = compressors.observe
+    gradient_passes, observe = compressors.one_gradient, compressors.observe
 
     def traits(self, problem: Problem) -> Traits:
         drawn = ("coordinates",) if self.compressor.unbiased else ()

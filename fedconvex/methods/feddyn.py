@@ -28,7 +28,7 @@ from fedconvex.loss_traits import traits
 from fedconvex.methods.parts import local_work, optimizers, participation, step_sizes
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.solvers.proximal.smooth_points import proximal_points
-from fedconvex.traits import LEAVE_OUT, Traits
+from fedconvex.traits import RENORMALISE, Traits
 from fedconvex.words import Words, steps_in_words
 
 
@@ -94,7 +94,7 @@ class FedDyn(CheckedFields):
     command = "feddyn"
     benchmarks: ClassVar[Any] = {"feddyn": {"alpha": 0.1}}
     constant = ("p",)  # of the state: no round changes it
-    lost = LEAVE_OUT
+    lost = RENORMALISE  # line 7 averages the models that came; line 6 leaves out the others
     no_penalty = "its clients' problems are smooth: ProgressiveHedging has a proximal step of the server"
 
     alpha: Positive

@@ -131,6 +131,10 @@ class FISTA(CheckedFields):
         s = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * state.s * state.s))
         return Accelerated(w, w + (state.s - 1.0) / s * (w - state.w), s, state.t + 1)  # 5
 
+    def translate(self, state: Accelerated, shift: np.ndarray) -> Accelerated:
+        """Return the state in coordinates that moved: both points move along."""
+        return state._replace(w=state.w + shift, v=state.v + shift)
+
     def traits(self, problem: Problem) -> Traits:
         return Traits(drawn=())
 

@@ -21,7 +21,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 
 from fedconvex import draws as streams
-from fedconvex._check import bad, real
+from fedconvex._check import bad, real, wrong_type
 from fedconvex.constants import default_steps
 from fedconvex.constants.default_steps import DefaultStep
 from fedconvex.draws import Draws
@@ -94,7 +94,7 @@ class Scaffnew(CheckedFields):
     """
 
     command = "scaffnew"
-    benchmarks: ClassVar[Any] = {"scaffnew": {}}
+    benchmarks: ClassVar[Any] = {"scaffnew": {"probability": 0.2}}
     lost = REFUSE  # the h_i of all clients must keep their mean of zero
     no_penalty = "averaging is its proximal step: ProgressiveHedging has no drift and knows penalties"
 
@@ -126,7 +126,16 @@ class Scaffnew(CheckedFields):
         return State(w)  # 1
 
     def memory(self, problem: Problem, R: int) -> client_rows.ClientRows:
-        """Return room for h_i, xhat_i, and 1 where there are any: all zero."""
+        """Return room for h_i, xhat_i, and 1 where there are any: all zero.
+
+        Raises
+        ------
+        TypeError
+            If the problem moves.
+        """
+        if hasattr(problem, "drift"):
+            cure = "clients remember models in coordinates that move: take FedLin or SCAFFOLD"
+            raise wrong_type("Scaffnew: problem", "stay where it is", type(problem).__name__, cure)
         return client_rows.ClientRows.empty(2 * problem.size + 1)  # 1
 
     def broadcast(self, state: State) -> Message:
