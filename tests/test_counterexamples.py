@@ -14,9 +14,9 @@ from fedconvex.theorems import THEOREMS
 from fedconvex.theorems.kit import LAST_SYNCHRONISED, SHADOW_AVERAGE, Bound, known_constants
 from fedconvex.theorems.parts.theorem import Check
 from fedconvex.theorems.parts.tiny import Tiny
-from fedconvex.verify import Outcome, PrintedInstance, own_theorem, printed, shrunk
+from fedconvex.verify import Outcome, PrintedInstance, numpy_text, own_theorem, printed, shrunk
 from fedconvex.verify.checking import carried_out
-from fedconvex.verify.printed import counterexample, write_instances
+from fedconvex.verify.printed import UNCONFIRMED, counterexample, write_instances
 from fedconvex.verify.search import share_of
 from tests.campaigns.wrong_theorems import PLANTED
 
@@ -225,3 +225,26 @@ def test_data_where_there_is_no_program():
     assert "no NumPy text" in str(found)
     assert str(found.tiny) in str(found)
     assert np.isfinite(found.document()["measured"])
+
+
+def test_programs_that_do_not_confirm_are_left_out_and_said_to_be():
+    """Another number, one that does not exceed the bound it should, a crash: none is printed, and the reason is."""
+    say = 'print({}, ">" if {} > {} else "<=", {})'.format
+    assert numpy_text._gives(say(1.25, 1.25, 1.0, 1.0), 1.25, 1.0)
+    assert not numpy_text._gives(say(1.26, 1.26, 1.0, 1.0), 1.25, 1.0)
+    assert not numpy_text._gives(say(1.0, 1.0, 1.0, 1.0), 1.0 + 1e-9, 1.0)  # it rounds to the bound
+    assert numpy_text._gives(say(1.0, 1.0, 1.0, 1.0), 1.0, 1.0) and not numpy_text._gives("raise ValueError", 1.0, 2.0)
+    tiny = Tiny(((1.0,),), (0.0,), (1,), (1.0,), 1, {"share": 0.25, "local_steps": 1, "batch_size": 0})
+    found = printed("fedavg-convex", tiny)
+    assert found.without == "" and found.numpy
+    near = replace(found, measured=0.36982, bound=replace(found.bound, terms={"all": 0.369819999}))
+    assert near.heading == "fedavg-convex: 0.36982 > 0.369819999"
+    left_out = replace(found, numpy=None, without=UNCONFIRMED)
+    assert "did not give the same number" in str(left_out)
+
+
+def test_a_program_that_gives_another_number_is_said_to(monkeypatch):
+    monkeypatch.setattr(numpy_text, "_gives", lambda *_: False)
+    tiny = Tiny(((1.0,),), (0.0,), (1,), (1.0,), 1, {"share": 0.25, "local_steps": 1, "batch_size": 0})
+    found = printed("fedavg-convex", tiny)
+    assert found.numpy is None and UNCONFIRMED in str(found)

@@ -427,6 +427,7 @@ def test_solvers_are_chosen_by_what_they_ask_for():
     assert not any(solver.fits(Problem(signs, Hinge())) for solver in choice.SOLVERS if choice.KINKED in solver.needs)
 
 
+@pytest.mark.slow
 def test_more_features_than_a_quarter_of_the_rows_need_no_hessian():
     """Truncated Newton steps end where direct ones do, and both are certified."""
     rng = np.random.default_rng(5)

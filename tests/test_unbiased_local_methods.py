@@ -177,6 +177,7 @@ def test_rounds_to_a_gap_are_those_computed_elsewhere():
     ],
     ids=lambda m: type(m).__name__,
 )
+@pytest.mark.slow_unless(loss=Logistic())
 @pytest.mark.parametrize("loss", [Logistic(), Squared(), Softmax(3)], ids=lambda loss: type(loss).__name__)
 def test_the_optimum_is_reached_whatever_the_heterogeneity(method, loss):
     rng = np.random.default_rng(11)
@@ -186,6 +187,7 @@ def test_the_optimum_is_reached_whatever_the_heterogeneity(method, loss):
     assert run(method, problem, rounds=3000, tol=1e-9).status.name == "CONVERGED"
 
 
+@pytest.mark.slow
 def test_fednova_has_the_minimiser_of_f_for_small_steps_and_fedavg_that_of_weighted_clients():
     """On least squares one round is affine: its fixed point, by linear algebra, is where runs end."""
     rng = np.random.default_rng(7)
@@ -208,6 +210,7 @@ def test_fednova_has_the_minimiser_of_f_for_small_steps_and_fedavg_that_of_weigh
     assert np.abs(fixed(1e-5, np.ones(3)) - pulled).max() < 1e-4 and np.abs(pulled - best).max() > 0.3
 
 
+@pytest.mark.slow
 def test_the_theorem_of_fedlin_holds_and_a_smaller_factor_does_not():
     """Along runs at several a and tau; on a parabola the factor at tau = 1 is (1 - a)^2, and attained."""
     problem = logistic_problem(K=4, m=20, d=3, het=1.0)

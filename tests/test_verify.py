@@ -183,6 +183,7 @@ def test_intervals_cover_the_exact_value():
     assert hits >= 186
 
 
+@pytest.mark.slow
 def test_what_is_far_below_its_bound_is_measured_less_precisely():
     """A half width of 10 % of the mean, or of a fifth of the bound: of 2 % of the bound."""
     problem = squares()

@@ -284,7 +284,7 @@ def even_step(smooth: Smoothness, local_steps: int) -> DefaultStep:
     --------
     >>> from fedconvex.constants.default_steps import Smoothness, even_step
     >>> [round(even_step(Smoothness(1.0, 1.0, 1.0), tau).value, 3) for tau in (1, 5, 10**6)]
-    [1.0, 0.434, 0.382]
+    [1.0, 0.423, 0.379]
     """
     s = 0.5 * (local_steps - 1.0) / local_steps
     a = (

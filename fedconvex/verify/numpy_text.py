@@ -67,7 +67,10 @@ SUMMED = (SHADOW_AVERAGE, PROGRESS)  # over the local steps
 
 
 def numpy_text(s: Setting, quantity: Quantity, bound: Bound, measured: float) -> str | None:
-    """Return a run as NumPy that prints what is measured beside the bound, or None where there is no such text.
+    """Return a run as NumPy that prints what is measured beside the bound.
+
+    None where there is no such text, and "" where one was written that, run, did not give the measured number, or not
+    above a bound that it violates.
 
     Parameters
     ----------
@@ -90,9 +93,9 @@ def numpy_text(s: Setting, quantity: Quantity, bound: Bound, measured: float) ->
             return None
         lines, value = found
         text = "\n".join([*_data(s, t, quantity, T), *lines, f"measured = {value}", *_end(bound)]) + "\n"
-        if _gives(text, measured):
+        if _gives(text, measured, bound.value):
             return text
-    return None
+    return ""
 
 
 def _lines(t: Traits, loss: str, quantity: Quantity, rounds: int, moves: bool) -> tuple[list[str], str] | None:
@@ -110,12 +113,13 @@ def _lines(t: Traits, loss: str, quantity: Quantity, rounds: int, moves: bool) -
     return None if lines is None else (lines, moment_text.MEASURED[quantity])
 
 
-def _gives(text: str, measured: float) -> bool:
-    """Whether a text, which is run, measures a number."""
+def _gives(text: str, measured: float, bound: float) -> bool:
+    """Whether a text, which is run, measures a number, and finds it above the bound if it is."""
     command = [sys.executable, "-I", "-"]  # a process without this package
     try:
         ran = subprocess.run(command, input=text, capture_output=True, text=True, check=True, timeout=LONGEST)
-        return math.isclose(float(ran.stdout.split()[0]), measured, rel_tol=SAME)
+        found, sign = ran.stdout.split()[:2]
+        return math.isclose(float(found), measured, rel_tol=SAME) and (sign == ">" or not measured > bound)
     except (subprocess.SubprocessError, OSError, IndexError, ValueError):
         return False
 

@@ -29,6 +29,7 @@ NO_TEXT = (
     "There is no NumPy text of this run: those are for FedAvg, FedSGD, FedProx, SCAFFOLD and Dynamic FedAvg, and for "
     "what is drawn on squared losses only."
 )
+UNCONFIRMED = "A NumPy text of this run was written, but did not give the same number when it was run: it is left out."
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,12 @@ class PrintedInstance:
         The exact value of what the theorem bounds.
     bound : Bound
     numpy : str or None
-        A program of NumPy, without this package, that prints what is measured and the bound; None where there is none.
+        A program of NumPy, without this package, that prints what is measured and the bound; None where there is none,
+        or none that gave the same number.
     latex : str
         The instance in words and formulas.
+    without : str
+        Why there is no program.
     """
 
     theorem: str
@@ -58,15 +62,18 @@ class PrintedInstance:
     bound: Bound
     numpy: str | None
     latex: str
+    without: str = ""
 
     @property
     def heading(self) -> str:
-        """What is measured beside the bound."""
-        sign = ">" if self.measured > self.bound.value else "<="
-        return f"{self.theorem}: {self.measured:.6g} {sign} {self.bound.value:.6g}"
+        """What is measured beside the bound, in as many digits as tell them apart."""
+        both = self.measured, self.bound.value
+        digits = next((k for k in range(6, 17) if f"{both[0]:.{k}g}" != f"{both[1]:.{k}g}"), 17)
+        sign = ">" if both[0] > both[1] else "<="
+        return f"{self.theorem}: {both[0]:.{digits}g} {sign} {both[1]:.{digits}g}"
 
     def __str__(self) -> str:
-        text = self.numpy if self.numpy is not None else f"# {NO_TEXT}\n# {self.tiny}\n"
+        text = self.numpy if self.numpy is not None else f"# {self.without}\n# {self.tiny}\n"
         return f"# {self.heading}; {self.words}\n{text}"
 
     def document(self) -> dict[str, Any]:
@@ -113,9 +120,9 @@ def printed(theorem: Theorem | str, tiny: Tiny) -> PrintedInstance:
     words = described(check.instance, s, theorem, check.method or theorem.method)[1]  # type: ignore[arg-type]
     words = words.removeprefix(check.instance.words).partition("; ")[2]
     text = numpy_text(s, theorem.quantity, bound, measured)
-    return PrintedInstance(
-        theorem.name, words, tiny, measured, bound, text, _latex(theorem, tiny, words, bound, measured)
-    )
+    without = "" if text else NO_TEXT if text is None else UNCONFIRMED
+    latex = _latex(theorem, tiny, words, bound, measured)
+    return PrintedInstance(theorem.name, words, tiny, measured, bound, text or None, latex, without)
 
 
 def counterexample(theorem: Theorem, check: Check) -> PrintedInstance | None:
