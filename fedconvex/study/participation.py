@@ -194,16 +194,20 @@ class Participant:
         run, found = given.tobytes().hex(), {"study/rows": np.array(self.rows), "study/read": np.array(self.read)}
         self.is_greeted = True
         if new := run not in self.runs:
-            self._begin(self.runs, run, len(self.runs))
+            self._may_begin(len(self.runs))
         self._write("joined" if new else "joined again", found, run=run, rows=self.rows)
-        if new:
+        if new:  # counted when it is written down: a full log uses up no run
+            self._begin(self.runs, run)
             self.say(f"joined with {self.rows:,} rows")
         return found
 
-    def _begin(self, begun: list[str], name: str, before: int) -> None:
-        """Count a run, or a session of a step, if the site allows one more."""
+    def _may_begin(self, before: int) -> None:
+        """Raise `Refused` unless the site allows one more run, or session of a step."""
         if before >= self.settings.limits["runs"]:
             raise Refused(f"{before} runs were answered on these rows, as many as the site allows ([limits] runs)")
+
+    def _begin(self, begun: list[str], name: str) -> None:
+        """Count a run, or a session of a step."""
         begun.append(name)
         self._keep_begun()
 
@@ -219,7 +223,8 @@ class Participant:
         if _read(message)[0] == _KINDS[messages.JOIN]:
             session = f"{name}:{messages.opened(message)[0].session}"
             if session not in self.sessions:
-                self._begin(self.sessions, session, sum(one.startswith(f"{name}:") for one in self.sessions))
+                self._may_begin(sum(one.startswith(f"{name}:") for one in self.sessions))
+                self._begin(self.sessions, session)
             self._together(message.get("ids", np.empty(0, np.int64)))
 
     def _lacks_proofs(self, step: Any, name: str, message: Arrays) -> bool:

@@ -167,6 +167,7 @@ def test_nothing_leaves_without_its_line(tmp_path, monkeypatch):
     monkeypatch.setattr(audit_log.os, "write", full)
     with pytest.raises(ValueError, match=r"site va: .*state_va must be written to; got .*No space left.*join again"):
         site.answer(message(study, HELLO, **{RUN: np.full(16, 1, dtype=np.uint8)}))
+    assert site.runs == []  # nor does a greeting that could not be written down use one up
 
 
 def test_a_state_folder_is_of_one_process(tmp_path):
