@@ -266,8 +266,8 @@ def test_who_stops_it_is_told_what_there_is(where, tmp_path, capsys, monkeypatch
     for name in ("a.json", "b.json", "c.running"):
         (tmp_path / "cells" / name).touch()
     assert main(how) == 130
-    said = f"fedconvex: interrupted: finished cells stand in {tmp_path}, 2 by now; repeat the command to go on\n"
-    assert capsys.readouterr().err == said
+    said = f"finished cells stand in {tmp_path}, 2 with those of other suites; repeat the command to go on"
+    assert capsys.readouterr().err == f"fedconvex: interrupted: {said}\n"
 
 
 def test_progress_counts_cells(monkeypatch):

@@ -120,7 +120,7 @@ def _kept(args: argparse.Namespace) -> str:
     cells = sum(1 for _ in Path(args.out, "cells").glob("*.json"))
     if not cells:
         return "no cell was finished, nothing was saved"
-    return f"finished cells stand in {args.out}, {cells} by now; repeat the command to go on"
+    return f"finished cells stand in {args.out}, {cells} with those of other suites; repeat the command to go on"
 
 
 def _written(board: Any, args: argparse.Namespace) -> Any:
