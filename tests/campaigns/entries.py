@@ -47,6 +47,7 @@ CALLED_BY_THE_DRIVER = {
     *("normal", "uniform", "check_labels", "at", "conjugate", "projection", "mbar", "qbar", "of_theorem"),
     *("factored", "factored_of", "groups", "apart", "allowance", "reached"),
 }
+COMPRESSED = ("DIANA", "EF21", "ErrorFeedback", "CompressedGradientDescent")
 RECORDS = {
     *("Abilities", "Conformance"),
     *("BestStep", "OwnersComparison", "WithoutOwner"),
@@ -766,6 +767,7 @@ def own() -> dict[str, dict[str, Any]]:
         "datasets.partition_dirichlet": {"y": signs},
         "datasets.share": {"federation": w["labelled"]},
         "methods.KLBall": {"center": np.array([0.5, 0.5])},
+        **{f"methods.{name}": {"compressor": "RandK(1)"} for name in COMPRESSED},
         **{
             f"methods.{name}.{method}": sets
             for name in ("KLBall", "Point", "Polytope", "Simplex")
