@@ -222,10 +222,12 @@ class SiteEngine(Engine):
             left = {k: a for k, a in asked.items() if k not in found}
             found |= self.desk.collect(ASK, t, left, forms, self.desk.patience)
             there = np.isin(clients, list(found))
-        self._count(message, template, clients, there)
+        m = clients.shape[1]
         if not there.all():
             clients, weights = self._left(t, meaning, clients, weights, there, found)
-        return clients, weights, _joined(template, clients, found)
+        reply = _joined(template, clients, found)
+        self._count(message, template, reply, m, there)
+        return clients, weights, reply
 
     def _left(
         self,
@@ -252,11 +254,12 @@ class SiteEngine(Engine):
         durable = last if self.durable is None else int(self.durable.rounds[k])
         return {"trajectories": self.numbers[rows], ACK: np.array([last, durable], dtype=np.int64)}
 
-    def _count(self, message: Any, template: Any, clients: np.ndarray, there: np.ndarray) -> None:
-        """Count the numbers that were sent, per trajectory; lost answers count as nothing."""
-        m = clients.shape[1]
+    def _count(self, message: Any, template: Any, reply: Any, m: int, there: np.ndarray) -> None:
+        """Count the numbers that were sent to m clients, per trajectory; lost answers count as nothing."""
         self.floats_down += m * floats_of(message, self.R) - self._others(message, m)
-        self.floats_up += int(there.sum()) * floats_of(template, 1) // self.R
+        own = hasattr(reply, "counted")
+        sent = int(getattr(reply, *reply.counted).sum()) if own else int(there.sum()) * floats_of(template, 1)
+        self.floats_up += sent // self.R
 
     # ---------------------------------------------------------------- what answers look like
 
