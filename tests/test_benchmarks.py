@@ -45,7 +45,7 @@ TINY = {
         "SIZES": {"clients": [8, 16], "rows": [60], "trajectories": [1, 2]}, "ROUNDS": 3, "SAMPLED": 4, "FIRST": 40,
     },
     "simplex": {"SHAPES": [(3, 10), (2, 50)]},
-    "solve": {"DENSE": (3, 20, 4), "SPARSE": (40, 30, 4), "ROWS": 30, "TRIALS": 1, "CASES": _CASES},
+    "solve": {"DENSE": (3, 20, 4), "WIDE": (2, 10, 8), "SPARSE": (40, 30, 4), "ROWS": 30, "TRIALS": 1, "CASES": _CASES},
     "start": {"REPEATS": 1},
     "survival": {"SIZES": {"100,000 x 10": (60, 2), "50 x 2": (20, 1)}},
     "sweep": {"SEEDS": 4, "STEPS": [0.01, 0.02], "LOCAL": [1, 3], "ROUNDS": 2, "JOBS": 1, "EVERY": 3, "REPEATS": 1},
