@@ -11,6 +11,7 @@ function            step                                    theorem
 `contraction_step`  2/(L + mu), L of the roughest client    Nesterov 2018, Theorem 2.1.15; see `Scaffnew`
 `difference_step`   1/(L (1 + 6 omega/n))                   derived, see `DIANA`
 `feedback_step`     1/(L_F + Lt sqrt(2 beta/theta))         Richtarik et al., NeurIPS 2021, Theorem 2; see `EF21`
+`similarity_step`   sqrt(2)/delta, or 1/sigma of a leader   derived, see `DANE`
 `even_step`         a/L, a the maximum of a c(a, tau)       derived, see `FedLin`
 `invariant_step`    1/L of the quartic where it is <= J(0)  fedconvex, below
 `reduction_step`    the least factor of an epoch            Johnson, Zhang, NIPS 2013, Theorem 1 (docs/theory/svrg.md)
@@ -28,6 +29,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from fedconvex._check import bad
+from fedconvex.constants.similarity import leader_dissimilarity, second_order_dissimilarity
 from fedconvex.federation import Federation
 from fedconvex.loss_traits import traits
 
@@ -322,6 +324,30 @@ def feedback_step(smooth: Smoothness, L_mean: float, delta: float) -> DefaultSte
     theta = 1.0 - math.sqrt(1.0 - delta)
     value = 1.0 / (1.0 / _inverse(smooth.F) + L_mean * math.sqrt(2.0 * (1.0 - delta)) / theta)
     return DefaultStep(value, f"1/({smooth.name} of F + Lt sqrt(2 beta/theta))", "Richtarik et al. 2021, Theorem 2")
+
+
+def similarity_step(problem: Any, smooth: Smoothness, leader: int | None = None) -> DefaultStep:
+    """Return sqrt(2)/delta, delta the dissimilarity of the clients' Hessians; with a leader 1/sigma, of it and F.
+
+    At most 10^6/L: any smaller step is as good for the theorems, and larger ones would be divided by rounding.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Problem, Squared
+    >>> from fedconvex.constants.default_steps import Smoothness, similarity_step
+    >>> problem = Problem(Federation.from_clients([([[1.0]], [1.0]), ([[2.0]], [1.0])]), Squared())
+    >>> similarity_step(problem, Smoothness(2.5, 4.0, 4.0), leader=0).value  # Hessians 1 and 4, F has 2.5
+    0.6666666666666666
+    """
+    if leader is None:
+        found, root = second_order_dissimilarity(problem), math.sqrt(2.0)
+        formula, source = "sqrt(2)/delta", "derived, see DANE"
+    else:
+        found, root = leader_dissimilarity(problem, leader), 1.0
+        formula, source = "1/sigma", "Hendrikx et al. 2020; derived, see DANE"
+    least = 1e-6 / _inverse(smooth.client)
+    bound = "" if found.exact else ", a bound that does not see similarity"
+    return DefaultStep(root / max(found.value, least), f"{formula}, of Hessians of clients{bound}", source)
 
 
 def reduction_step(L: float, L_row: float, mu: float, inner_steps: int, noise_factor: float) -> DefaultStep:
