@@ -103,6 +103,8 @@ def test_the_table_has_the_averaging_and_agnostic_family():
         "CompressedGradientDescent",
         "ErrorFeedback",
         "FedLin",
+        "GIANT",
+        "DANE",
         "Scaffnew",
     )  # pooled rows, stages, no averages
     family = [name for name in CONFIGURATIONS if name.split()[0] not in others]

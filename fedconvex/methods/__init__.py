@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedconvex.methods.afl import AFL, DomainSampling, OptimisticAFL, WeightedSampling
     from fedconvex.methods.agnosticfedavg import AgnosticFedAvg
     from fedconvex.methods.approxfedavg import ApproxFedAvg, SoftmaxFedAvg
+    from fedconvex.methods.approximatenewton import DANE, GIANT
     from fedconvex.methods.centralised import SGD, GradientDescent
     from fedconvex.methods.compressedgradientdescent import CompressedGradientDescent
     from fedconvex.methods.diana import DIANA
@@ -71,10 +72,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AFL",
+    "DANE",
     "DIANA",
     "EF21",
     "FISTA",
     "FSVRG",
+    "GIANT",
     "MOCHA",
     "SCAFFOLD",
     "SGD",
