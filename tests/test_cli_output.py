@@ -18,7 +18,7 @@ from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, _files, ru
 from fedconvex.cli import main, output
 from fedconvex.report import convergence_plot, fairness_plot, format_table
 from fedconvex.report.fairness import domain_scores
-from fedconvex.verify import VerificationReport
+from fedconvex.verify import Outcome, VerificationReport
 
 EVIL = "a\x1b[31m\x07\u202eb\u200f\r\nc\x9b"
 SHOWN = r"a\x1b[31m\x07\u202eb\u200f\r\nc\x9b"
@@ -402,6 +402,22 @@ def test_ctrl_c_is_no_error(way, capsys, monkeypatch):
     finally:
         signal.signal(signal.SIGINT, before)
     assert capsys.readouterr().err == "fedconvex: interrupted: nothing was saved\n"
+
+
+def test_the_search_for_counterexamples_has_a_progress_of_its_own(monkeypatch):
+    """Two theorems are violated, one of them twice: the line only grows, and ends where there is nothing left to do."""
+    from fedconvex.cli.verify import _with_counterexamples
+
+    bad = SimpleNamespace(outcome=Outcome.VIOLATED)
+    suite = [SimpleNamespace(instance=SimpleNamespace(tiny=None)) for _ in range(3)]
+    findings = tuple(SimpleNamespace(theorem=name, verdict=bad) for name in ("a", "a", "b"))
+    seen = []
+    monkeypatch.setattr("fedconvex.cli.verify.progress_line", lambda: lambda share, doing: seen.append((share, doing)))
+    home = sys.modules["fedconvex.verify.printed"]  # the package exports a function of that name
+    monkeypatch.setattr(home, "counterexample", lambda theorem, check, tell: tell(0.5, theorem))
+    report = VerificationReport(findings, {}, (), None, (), {}, 0.0)
+    _with_counterexamples(report, suite, {"a": "first", "b": "second"})
+    assert seen == [(1 / 8, "first"), (3 / 8, "first"), (5 / 8, "second"), (1.0, "done")]
 
 
 def test_verify_has_one_progress_that_only_grows(monkeypatch):

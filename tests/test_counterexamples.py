@@ -194,6 +194,21 @@ def test_files_of_one_name_do_not_replace_each_other_and_infinite_bounds_are_wri
     assert all(r"\infty" in file.with_suffix(".tex").read_text() for file in files)
 
 
+def test_long_work_says_how_far_it_is(tmp_path):
+    """Shrinking by what is used up of its tries and of its time; instances by their number."""
+    seen = []
+    shrunk(WRONG, LARGE, most=15, progress=lambda share, doing: seen.append((share, doing)))
+    shares = [share for share, _ in seen]
+    assert shares == sorted(shares) and shares[0] < 0.1 and 0.9 < shares[-1] <= 1.0
+    assert {doing for _, doing in seen} == {f"a smaller counterexample to {NAME}"}
+    seen.clear()
+    checks = [c for c in THEOREMS["fedavg-convex"].checks if isinstance(c, Check) and c.instance.tiny is not None][:2]
+    checks = [replace(c, theorem="fedavg-convex") for c in checks]
+    files = list(write_instances(tmp_path, checks, THEOREMS, lambda *told: seen.append(told)))
+    assert len(files) == 2
+    assert seen == [(i / 2, f"fedavg-convex: {c.instance.name}") for i, c in enumerate(checks)] + [(1.0, "done")]
+
+
 def test_what_is_shrunk_stays_in_the_space():
     """A step of 1/8 is simpler than one of 0.1363, and below the least that the theorem speaks of."""
 

@@ -138,6 +138,60 @@ def test_files_that_define_no_theorem(tmp_path, capsys, code, message):
     assert message in capsys.readouterr().err
 
 
+BOUND = (
+    "from fedconvex.theorems.kit import *\nfrom fedconvex.verify import own_theorem\n"
+    "def bound(constants, *, step_size, local_steps, rounds):\n"
+    "    return Bound({'start': 1.0}, LAST_SYNCHRONISED, 'one')\n"
+)
+OWN = BOUND + "theorem = own_theorem('one', bound)\n"
+GUIDE = BOUND + (
+    "THEOREMS = (Theorem('one', LAST_SYNCHRONISED, bound, read=local_sgd_reading('one'), method=fixed_step(1.0),\n"
+    "                    statement=Statement(scope=EVERYWHERE), checks=(two_clients,)),)\n"
+)
+
+
+@pytest.mark.parametrize("code", [OWN, GUIDE], ids=["own_theorem", "as in CONTRIBUTING"])
+def test_theorems_that_can_be_checked_are_taken(tmp_path, code):
+    (tmp_path / "one.py").write_text(code)
+    assert list(theorems_of(tmp_path / "one.py")) == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (
+            OWN.replace("constants, ", ""),
+            "have a bound that takes step_size, local_steps, rounds, constants; got b",
+        ),
+        (
+            GUIDE.replace("constants, ", ""),
+            "have a bound that takes step_size, local_steps, rounds, constants; got b",
+        ),
+        (
+            GUIDE.replace("read=local_sgd_reading('one'), ", ""),
+            "have a bound that takes the setting; got bound(",
+        ),
+        (
+            OWN.replace("', bound)", "', bound, checks=())"),
+            "have checks, or nothing is verified; got none: give T",
+        ),
+        (GUIDE.replace("(two_clients,)", "()"), "have checks, or nothing is verified; got none: give Theorem(checks="),
+        (GUIDE.replace("method=fixed_step(1.0),", ""), "say how the method of its checks is set; got none for two cl"),
+        (OWN.replace("Bound({'start': 1.0}, LAST_SYNCHRONISED, 'one')", "1.0"), "bound must return a Bound; got 1.0"),
+        (
+            OWN.replace("1.0}", "{}['a']}"),
+            "a bound that can be computed on two clients; got line 4: KeyError('a')",
+        ),
+    ],
+)
+def test_theorems_that_cannot_be_checked_are_refused_in_one_sentence(tmp_path, capsys, code, message):
+    (tmp_path / "one.py").write_text(code)
+    assert main(["verify", "--theorem-file", str(tmp_path / "one.py")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("fedconvex: error: --theorem-file: one must ")
+    assert message in line
+
+
 def test_a_file_that_is_not_there(tmp_path, capsys):
     assert main(["verify", "--theorem-file", str(tmp_path / "none.py")]) == 2
     assert "--theorem-file" in capsys.readouterr().err

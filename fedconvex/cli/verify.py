@@ -227,15 +227,17 @@ def _with_counterexamples(
 
     pairs = [(c, f) for c, f in zip(suite, found.findings, strict=True) if f.verdict.outcome is Outcome.VIOLATED]
     pairs.sort(key=lambda pair: pair[0].instance.tiny is None)  # what a search found is small already
-    out: dict[str, Any] = {}
-    for check, f in pairs:
+    out, (tell,) = dict[str, Any](), in_parts(progress_line(), [1.0])
+    for i, (check, f) in enumerate(pairs):
         if f.theorem not in out:
+            inner = lambda share, doing, i=i: tell((i + share) / (len(pairs) + 1), doing)  # noqa: E731
             try:
-                example = counterexample(known[f.theorem], check)
+                example = counterexample(known[f.theorem], check, inner)
             except KeyboardInterrupt:
                 say("no further counterexamples: interrupted", sys.stderr)
                 break
             out |= {} if example is None else {f.theorem: example}
+    tell(1.0, "done")
     return replace(found, counterexamples=tuple(out.values()))
 
 
@@ -246,7 +248,7 @@ def _written(
     if args.instances is not None:
         from fedconvex.verify.printed import write_instances
 
-        yield from write_instances(args.instances, suite, known)
+        yield from write_instances(args.instances, suite, known, *in_parts(progress_line(), [1.0]))
     from fedconvex.report.exports import write_findings_csv, write_findings_latex
 
     if args.report is not None:

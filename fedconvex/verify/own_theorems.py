@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import runpy
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -129,10 +130,13 @@ def _step(unit: Any, share: float, **settings: Any) -> MethodRule:
 def theorems_of(path: str | os.PathLike[str]) -> dict[str, Theorem]:
     """Run a file of Python and return the theorems that it defines, by name.
 
+    A tuple of theorems counts as well, such as ``THEOREMS`` of the files that CONTRIBUTING.md describes.
+
     Raises
     ------
     ValueError
-        If the file cannot be run, or defines no theorem, or two of one name.
+        If the file cannot be run, or defines no theorem, or two of one name, or one that cannot be checked: without
+        checks, without a method for them, or with a bound that does not take what its reading tells it.
     """
     file = existing("--theorem-file", path)
     try:
@@ -146,13 +150,58 @@ def theorems_of(path: str | os.PathLike[str]) -> dict[str, Theorem]:
             f"{where}{error!r}" if isinstance(error, SystemExit) else f"{where}{error}",
         ) from None
     found = [value for value in names.values() if isinstance(value, Theorem)]
+    found += [t for group in names.values() if type(group) in (tuple, list) for t in group if isinstance(t, Theorem)]
     if not found:
         cure = "define one, for example with fedconvex.verify.own_theorem"
         raise bad("--theorem-file", "define a Theorem", f"none in {file}", cure)
     out = {theorem.name: theorem for theorem in found}
     if len(out) < len({id(theorem) for theorem in found}):
         raise bad("--theorem-file", "define theorems of different names", ", ".join(t.name for t in found))
+    for theorem in out.values():
+        _check_usable(theorem, str(file))
     return out
+
+
+def _check_usable(theorem: Theorem, file: str) -> None:
+    """Raise unless a theorem has checks, a method for each, and a bound for the first of them that it applies to."""
+    who = f"--theorem-file: {theorem.name}"
+    checks = [item if isinstance(item, Check) else Check(item) for item in theorem.checks]
+    if not checks:
+        raise bad(who, "have checks, or nothing is verified", "none", "give Theorem(checks=(unequal_hessians, ...))")
+    alone = next((c for c in checks if c.method is None), None)
+    if theorem.method is None and alone is not None:
+        cure = "give Theorem(method=fixed_step(1.0)), or Check(instance, method)"
+        raise bad(who, "say how the method of its checks is set", f"none for {alone.instance.name}", cure)
+    for check in checks:
+        try:
+            s = setting_of(theorem, check, problem_of(theorem, check.instance))
+            told, _ = theorem.read(s) if theorem.read is not None else ({}, ())
+            _check_call(who, theorem, told)
+            theorem.at(s)
+        except (AssumptionError, ArithmeticError):
+            continue
+        except Exception as error:  # the bound and its reading are the user's, and may raise anything
+            if str(error).startswith(who):
+                raise
+            lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
+            got = f"{f'line {lines[-1]}: ' if lines else ''}{error!r}"
+            raise bad(who, f"have a bound that can be computed on {check.instance.name}", got) from None
+        return
+
+
+def _check_call(who: str, theorem: Theorem, told: Mapping[str, Any]) -> None:
+    """Raise unless a bound takes what its reading tells it: the setting itself, where there is no reading."""
+    given = list(told) if theorem.read is not None else ["the setting"]
+    try:
+        signature = inspect.signature(theorem.bound)
+        if theorem.read is None:
+            signature.bind(None)
+        else:
+            signature.bind(**told)
+    except TypeError as error:
+        takes = f"bound{signature}, {error}"
+        cure = "take them all, or **others" if theorem.read is not None else "give Theorem(read=...)"
+        raise bad(who, f"have a bound that takes {', '.join(given)}", takes, cure) from None
 
 
 def searched(theorem: Theorem, budget: int | None, seed: int = 0, progress: Any = None) -> tuple[Check, ...]:

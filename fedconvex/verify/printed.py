@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,28 +125,33 @@ def printed(theorem: Theorem | str, tiny: Tiny) -> PrintedInstance:
     return PrintedInstance(theorem.name, words, tiny, measured, bound, text or None, latex, without)
 
 
-def counterexample(theorem: Theorem, check: Check) -> PrintedInstance | None:
+def counterexample(
+    theorem: Theorem, check: Check, progress: Callable[[float, str], None] | None = None
+) -> PrintedInstance | None:
     """Return the instance of a check that violates a theorem, shrunk and printed; None where it is no small problem."""
     try:
         tiny = check.instance.tiny or as_tiny(theorem, check)
         if tiny is None or not share_of(theorem, tiny) > 1.0:
             return None
-        return printed(theorem, shrunk(theorem, tiny))
+        return printed(theorem, shrunk(theorem, tiny, progress=progress))
     except AssumptionError:
         return None
 
 
 def write_instances(
-    folder: str | os.PathLike[str], suite: Iterable[Check], known: Mapping[str, Theorem]
+    folder: str | os.PathLike[str],
+    suite: Iterable[Check],
+    known: Mapping[str, Theorem],
+    progress: Callable[[float, str], None] | None = None,
 ) -> Iterator[Path]:
     """Write what searches found in a suite to a folder, each as NumPy, LaTeX and JSON, and yield the programs' files.
 
     Where there is no program, the file of JSON is yielded; where the theorem does not apply, nothing is written.
     """
-    used: set[str] = set()
-    for check in suite:
-        if check.instance.tiny is None:
-            continue
+    used, found_by_searches = set[str](), [check for check in suite if check.instance.tiny is not None]
+    for i, check in enumerate(found_by_searches):
+        if progress is not None:
+            progress(i / len(found_by_searches), f"{check.theorem}: {check.instance.name}")
         try:
             found = printed(known[check.theorem], check.instance.tiny)
         except ValueError:
@@ -160,6 +165,8 @@ def write_instances(
         for file, text in files:
             write_file(file, text.encode())
         yield files[-1 if found.numpy is not None else 0][0]
+    if progress is not None:
+        progress(1.0, "done")
 
 
 # ---------------------------------------------------------------- LaTeX

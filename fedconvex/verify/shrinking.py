@@ -33,7 +33,9 @@ LONGEST = 20.0  # seconds of the processor: what is small by then is small enoug
 LARGEST = 64  # rows, or features, of what is shrunk
 
 
-def shrunk(theorem: Theorem | str, tiny: Tiny, most: int = 4000) -> Tiny:
+def shrunk(
+    theorem: Theorem | str, tiny: Tiny, most: int = 4000, progress: Callable[[float, str], None] | None = None
+) -> Tiny:
     """Return a smaller problem that violates a theorem, with numbers that are easier to write down.
 
     Parameters
@@ -44,6 +46,8 @@ def shrunk(theorem: Theorem | str, tiny: Tiny, most: int = 4000) -> Tiny:
         A problem on which the theorem is violated, by an exact value.
     most : int
         Problems that are tried; fewer where they take more than 20 s of the processor's time.
+    progress : callable, optional
+        Told, before every problem that is tried, the share of these that is used up, and what is done.
 
     Raises
     ------
@@ -69,7 +73,7 @@ def shrunk(theorem: Theorem | str, tiny: Tiny, most: int = 4000) -> Tiny:
     first = share_of(theorem, tiny)
     if not first > 1.0:
         raise bad("shrunk: tiny", f"violate {theorem.name} by an exact value", f"{first:.6g} of the bound")
-    tries = _Tries(theorem, min(CLEAR, first), most)
+    tries = _Tries(theorem, min(CLEAR, first), most, progress)
     for _ in range(PASSES):
         before = tiny
         for simpler in (_smaller, _in_other_units, _rounder):
@@ -108,8 +112,9 @@ def as_tiny(theorem: Theorem, check: Check) -> Tiny | None:
 class _Tries:
     """What is tried, until so many candidates were, or they took too long."""
 
-    def __init__(self, theorem: Theorem, floor: float, most: int) -> None:
-        self.theorem, self.floor, self.left, self.until = theorem, floor, most, time.process_time() + LONGEST
+    def __init__(self, theorem: Theorem, floor: float, most: int, progress: Any = None) -> None:
+        self.theorem, self.floor, self.left, self.most = theorem, floor, most, most
+        self.until, self.progress = time.process_time() + LONGEST, progress
 
     def all_of(self, simpler: Callable[[Space, Tiny], Iterator[Tiny]], tiny: Tiny) -> Tiny:
         """Take simpler candidates as long as there are any that violate the theorem."""
@@ -120,7 +125,11 @@ class _Tries:
 
     def violates(self, tiny: Tiny) -> bool:
         """Whether a candidate does, clearly enough."""
-        self.left = -1 if time.process_time() > self.until else max(self.left - 1, -1)
+        spent = 1.0 - (self.until - time.process_time()) / LONGEST
+        if self.progress is not None:
+            used = max(1.0 - self.left / self.most, spent)
+            self.progress(min(max(used, 0.0), 1.0), f"a smaller counterexample to {self.theorem.name}")
+        self.left = -1 if spent > 1.0 else max(self.left - 1, -1)
         return self.left >= 0 and share_of(self.theorem, tiny) >= self.floor
 
 
