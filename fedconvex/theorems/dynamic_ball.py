@@ -13,6 +13,7 @@ from fedconvex.problems import MovingTarget
 from fedconvex.problems.protocol import drift_square
 from fedconvex.theorems.dynamic_msd import contraction, msd_refined
 from fedconvex.theorems.kit import *
+from fedconvex.theorems.parts import tracking_formulas as formulas
 from fedconvex.theorems.parts.curvatures import bends, hessians
 from fedconvex.theorems.parts.tracking import (
     SETTING,
@@ -377,6 +378,7 @@ THEOREMS = (
         title="Dynamic FedAvg, mean-square deviation on a ball",
         quantity=MEAN_SQUARE_DEVIATION,
         bound=msd_refined,
+        formula=formulas.msd_refined(True, "on the ball"),
         read=_read,
         statement=STATEMENT,
         says="Where losses bend unequally the deviation is governed by how they bend on a ball that no run leaves.",

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedconvex.problems.protocol import drift_square
 from fedconvex.theorems.kit import *
+from fedconvex.theorems.parts import tracking_formulas as formulas
 from fedconvex.theorems.parts.tracking import (
     ASSUMPTIONS,
     SETTING,
@@ -379,6 +380,7 @@ THEOREMS = (
         name="dynamic-msd-paper",
         title="Dynamic FedAvg, mean-square deviation, form P",
         bound=msd_paper,
+        formula=formulas.msd_paper(True),
         says=f"{_SAYS}; with delta².",
         loose=_VACUOUS,
         checks=(unequal_hessians, diabetes),
@@ -388,6 +390,7 @@ THEOREMS = (
         name="dynamic-msd-refined",
         title="Dynamic FedAvg, mean-square deviation, form R",
         bound=msd_refined,
+        formula=formulas.msd_refined(True),
         says=f"{_SAYS}; with expected smoothness.",
         loose=_WITHIN,
         checks=(
@@ -403,6 +406,7 @@ THEOREMS = (
         name="dynamic-steady-state-paper",
         title="Dynamic FedAvg, steady state, form P",
         bound=msd_paper,
+        formula=formulas.msd_paper(False),
         says=f"{_SAYS}: the limit, with delta².",
         loose=_VACUOUS,
         checks=(unequal_hessians, diabetes),
@@ -412,6 +416,7 @@ THEOREMS = (
         name="dynamic-steady-state-refined",
         title="Dynamic FedAvg, steady state, form R",
         bound=msd_refined,
+        formula=formulas.msd_refined(False),
         says=f"{_SAYS}: the limit, with expected smoothness.",
         loose=_WITHIN,
         checks=(unequal_hessians, diabetes),

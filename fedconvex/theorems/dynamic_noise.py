@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex.theorems.kit import *
+from fedconvex.theorems.parts import tracking_formulas as formulas
 from fedconvex.theorems.parts.rounding import of_square
 from fedconvex.theorems.parts.tracking import (
     ASSUMPTIONS,
@@ -46,8 +47,18 @@ __all__ = [
 
 TINY = 1e-7  # step size, in units of the inverse smoothness, at which local steps count as taken at w_{i-1}
 
-GRADIENT_NOISE = Quantity("E‖s_i‖^2 given w_{i-1}", dimension=Dimension.SQUARED_GRADIENT, by_rounds=False)
-INCREMENTAL_NOISE = Quantity("E‖d_i‖^2 given w_{i-1}", dimension=Dimension.SQUARED_GRADIENT, by_rounds=False)
+GRADIENT_NOISE = Quantity(
+    "E‖s_i‖^2 given w_{i-1}",
+    dimension=Dimension.SQUARED_GRADIENT,
+    by_rounds=False,
+    latex=r"\mathrm{E}\left[\|s_i\|^2 \mid w_{i-1}\right]",
+)
+INCREMENTAL_NOISE = Quantity(
+    "E‖d_i‖^2 given w_{i-1}",
+    dimension=Dimension.SQUARED_GRADIENT,
+    by_rounds=False,
+    latex=r"\mathrm{E}\left[\|d_i\|^2 \mid w_{i-1}\right]",
+)
 
 STATEMENT = Statement(
     page="dynamic_noise",
@@ -338,6 +349,7 @@ THEOREMS = (
         name="dynamic-gradient-noise",
         title="Dynamic FedAvg, gradient noise lemma",
         bound=gradient_noise_paper,
+        formula=formulas.GRADIENT_NOISE,
         says="An iteration's noise is at most beta_s²‖error‖² plus what mini-batches and absent agents cause at w*.",
         loose="Factors 6, 3 and 2, and delta² = (largest row norm)⁴.",
         checks=(unequal_hessians, diabetes),
@@ -348,6 +360,7 @@ THEOREMS = (
         name="dynamic-gradient-noise-sharp",
         title="Dynamic FedAvg, sharper noise lemma",
         bound=gradient_noise_sharp,
+        formula=formulas.GRADIENT_NOISE_SHARP,
         says="The same, as a square of a sum of standard deviations: exact at w*, and attained away from it.",
         loose="Rows of equal curvature vary less than rows of which some have none.",
         checks=(unequal_hessians, diabetes, Check(diabetes, sampled_agents(local_steps=1, batch_size=None))),
@@ -358,6 +371,7 @@ THEOREMS = (
         name="dynamic-incremental-noise",
         title="Dynamic FedAvg, incremental noise, delta form",
         bound=incremental_noise,
+        formula=formulas.INCREMENTAL_NOISE,
         read=_read_incremental,
         says="Taking gradients at local iterates costs an error of order mu² only.",
         loose="As below, and delta instead of the gradients at w.",
@@ -368,6 +382,7 @@ THEOREMS = (
         name="dynamic-incremental-noise-at",
         title="Dynamic FedAvg, incremental noise at w",
         bound=incremental_noise_at,
+        formula=formulas.INCREMENTAL_NOISE_AT,
         read=_read_incremental_at,
         says="The same with the clients' gradients and variances at w_{i-1}.",
         loose="Attained by one agent with full batches as mu tends to 0.",
