@@ -73,14 +73,15 @@ def paper_table(found: VerificationReport) -> tuple[list[str], list[list[Any]]]:
 def write_findings_latex(found: VerificationReport, path: str | os.PathLike[str]) -> None:
     """Write the table for a paper, numbers with four digits, and below it the bounds as formulas where they are known.
 
-    The table and formulas need no package.
+    Formulas say what they bound and what their symbols are; where participation changes the bound, there is one for
+    each way in which clients take part in the table. The table and formulas need no package.
     """
     file, (headers, rows) = check_file("--latex", path), paper_table(found)
     cells = [[_plain(x, lambda v: f"{v:.4g}") for x in row] for row in rows]
     parts = [tabular([HEADS.get(h, h) for h in headers], cells, "l" + "r" * (len(headers) - 2) + "l")]
     for name, note in found.notes.items():
         if note.formula:
-            parts.append(rf"% {name}: {note.quantity}" + "\n" + rf"\[ {note.formula} \]")
+            parts.append(f"% {name}: {note.quantity}\n{note.formula}")
     write_file(file, ("\n\n".join(parts) + "\n").encode())
 
 

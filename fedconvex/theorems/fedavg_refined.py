@@ -11,6 +11,7 @@ from fedconvex.constants import noise_factor as batch_noise_factor
 from fedconvex.methods import UniformSampling
 from fedconvex.theorems.fedavg_convex import BOUNDED, WITHIN_REACH
 from fedconvex.theorems.kit import *
+from fedconvex.theorems.parts import averaging_formulas as formulas
 
 __all__ = [
     "STATEMENT",
@@ -448,6 +449,7 @@ THEOREMS = (
         name="fedavg-refined",
         title="FedAvg, convex, R1",
         bound=fedavg_refined,
+        formula=formulas.REFINED,
         says="As (15) with constants that are proved to be smaller, for every step below 1/L and any weights.",
         checks=(
             *_WHERE_UNIFORM,
@@ -462,6 +464,7 @@ THEOREMS = (
         name="fedavg-refined-sharp",
         title="FedAvg, convex, R1#",
         bound=fedavg_refined_sharp,
+        formula=formulas.REFINED_SHARP,
         says="R1 with half the noise or less, a smaller drift and steps up to 1/L: its noise is attained.",
         checks=(
             *_WHERE_UNIFORM,
@@ -475,6 +478,7 @@ THEOREMS = (
         name="fedavg-at-optimum",
         title="FedAvg, constants at w*, R2",
         bound=fedavg_at_optimum,
+        formula=formulas.AT_OPTIMUM,
         says="Heterogeneity and noise count at the optimum only: least squares with unequal Hessians and mini-batches.",
         checks=(*_WHERE_OPTIMUM, diabetes, _TOO_LARGE),
         **_OPTIMUM,
@@ -483,6 +487,7 @@ THEOREMS = (
         name="fedavg-at-optimum-sharp",
         title="FedAvg, constants at w*, R2#",
         bound=fedavg_at_optimum_sharp,
+        formula=formulas.AT_OPTIMUM_SHARP,
         says="R2 with a start term that steps do not multiply, less noise, a sixth of the drift, and larger steps.",
         checks=_WHERE_OPTIMUM,
         **_OPTIMUM,

@@ -13,6 +13,7 @@ from fedconvex.constants.default_steps import Schedule
 from fedconvex.methods import Decay, FedAvg, ProportionalSampling, ScaledSampling, UniformSampling
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.assumptions import known_scheme
+from fedconvex.theorems.parts.averaging_formulas import decaying_steps
 from fedconvex.theory.moments import Moments
 
 __all__ = [
@@ -315,18 +316,6 @@ def _distance(g: _Given, E: int, share: float) -> float:
     return delta
 
 
-FORMULA = Formula(
-    {
-        "start": "L * gamma * D**2 / (2 * (gamma + tau * T))",
-        "noise": "U * V",
-        "heterogeneity": "6 * U * L * Gamma",
-        "drift": "8 * U * (tau - 1)**2 * G2",
-    },
-    {"gamma": "max(8 * L / mu, tau)", "U": "2 * L / (mu**2 * (gamma + tau * T))"},
-    larger=True,
-)
-
-
 def _larger(terms: Sequence[float]) -> float:
     """Return the start term or the sum of all others: the induction needs the larger one."""
     return max(terms[0], sum(terms[1:]))
@@ -439,7 +428,7 @@ THEOREMS = (
         title="FedAvg, strongly convex, decaying steps (Li et al.)",
         quantity=LAST_SYNCHRONISED,
         bound=_bound_of_scheme,
-        formula=FORMULA,
+        formula=decaying_steps(SOURCE),
         read=along_the_run,
         statement=STATEMENT,
         says="With steps that decay like 1/t the last model converges like 1/t, also if clients are sampled.",

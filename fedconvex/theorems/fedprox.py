@@ -35,7 +35,12 @@ PAPER = "Li et al. 2020, MLSys, Theorem 4 (re-derived)"
 SHARP = "fedconvex, FedProx without sampling terms (docs/theory/fedprox.md)"
 CONVEX = "fedconvex, FedProx for convex clients (docs/theory/fedprox.md)"
 
-NEXT_VALUE = Quantity("E F(w_{t+1}), or its excess over F*, given w_t", by_rounds=False, **FROM_MINIMUM)
+NEXT_VALUE = Quantity(
+    "E F(w_{t+1}), or its excess over F*, given w_t",
+    by_rounds=False,
+    latex=r"\mathrm{E} f(w^+) - f^*",
+    **FROM_MINIMUM,
+)
 
 STATEMENT = Statement(
     page="fedprox",
@@ -227,7 +232,17 @@ def _setting(
 
 def _formula(rho: str) -> Formula:
     """Return the descent by rho."""
-    return Formula({"value": "f", "descent": "-rho * g**2"}, {"b": "(1 + gamma) * B / (mu - L_)", "rho": rho})
+    where = {"b": "(1 + gamma) * B / (mu - L_)", "rho": rho}
+    return Formula({"value": "f", "descent": "-rho * g**2"}, where, signs={"S": "K"}, meanings=MEANINGS)
+
+
+MEANINGS = {
+    "mu": "the proximal weight",
+    "gamma": "the inexactness of local solutions",
+    "B": r"the dissimilarity of the clients' gradients at $w$",
+    "L_": "a number with Hessians of at least $-L_- I$",
+    "S": "the number of draws of clients",
+}
 
 
 FORMULA_SHARP = "(1 - gamma * B - L * b) / mu - L * b**2 / 2"

@@ -26,7 +26,9 @@ __all__ = [
 SOURCE = "Karimireddy et al. 2020, ICML, Lemma 15 and Theorem III"
 
 WEIGHTED_AVERAGE = Quantity(
-    "mean over rounds r < T, weights q^-(r+1), of E F(w_r) - F* of the server's w_r before round r", **FROM_MINIMUM
+    "mean over rounds r < T, weights q^-(r+1), of E F(w_r) - F* of the server's w_r before round r",
+    latex=r"\frac{1}{W} \sum_{r=1}^{T} q^{-r} \left(\mathrm{E} f(w_{r-1}) - f^*\right)",
+    **FROM_MINIMUM,
 )
 
 STATEMENT = Statement(
@@ -276,7 +278,7 @@ FORMULA = Formula(
         "controls": "9 * M * h * zeta_star**2 / (S * W)",
         "noise": "12 * h * sigma2 / (tau * S) * (1 + S / eta_g**2)",
     },
-    {"h": "tau * eta * eta_g", "q": "1 - mu * h / 2", "W": "(q**(-T) - 1) / (1 - q)"},
+    {"h": "tau * eta * eta_g", "q": "1 - mu * h / 2", "W": "sum_r(q**(-r))"},
 )
 
 # ---------------------------------------------------------------- read off a setting

@@ -51,6 +51,8 @@ class Quantity:
         No value is smaller: 0 for excesses, norms and counts. Default -inf.
     of_minimum : bool
         Whether it is measured from F* or w*: then a minimiser is asked for, with its certificate. Default False.
+    latex : str
+        In symbols, for the left side of a formula; empty where no formula needs it.
     """
 
     words: str
@@ -59,19 +61,36 @@ class Quantity:
     by_rounds: bool = True
     least: float = -math.inf
     of_minimum: bool = False
+    latex: str = ""
 
 
 # Quantities that several theorems speak about
 FROM_MINIMUM: Any = {"least": 0.0, "of_minimum": True}  # excesses over F*, distances from w*
 SHADOW_AVERAGE = Quantity(
-    "mean over rounds t < T and steps k = 1..tau of E F(wbar^{t,k}) - F*", "mean suboptimality", **FROM_MINIMUM
+    "mean over rounds t < T and steps k = 1..tau of E F(wbar^{t,k}) - F*",
+    "mean suboptimality",
+    latex=r"\frac{1}{\tau T} \sum_{t=0}^{T-1} \sum_{k=1}^{\tau} \mathrm{E} f(\bar w^{t,k}) - f^*",
+    **FROM_MINIMUM,
 )
-LAST_SYNCHRONISED = Quantity("E F(w_T) - F* of the last synchronised iterate", "suboptimality", **FROM_MINIMUM)
+LAST_SYNCHRONISED = Quantity(
+    "E F(w_T) - F* of the last synchronised iterate",
+    "suboptimality",
+    latex=r"\mathrm{E} f(w_T) - f^*",
+    **FROM_MINIMUM,
+)
 MEAN_SQUARE_DEVIATION = Quantity(
-    "E‖w_T - w*_T‖^2 of the last iterate", "mean-square deviation", Dimension.SQUARED_LENGTH, **FROM_MINIMUM
+    "E‖w_T - w*_T‖^2 of the last iterate",
+    "mean-square deviation",
+    Dimension.SQUARED_LENGTH,
+    latex=r"\mathrm{E} \|w_T - w_T^*\|^2",
+    **FROM_MINIMUM,
 )
 STEADY_STATE_MSD = Quantity(
-    "limit of E‖w_i - w*_i‖^2", dimension=Dimension.SQUARED_LENGTH, by_rounds=False, **FROM_MINIMUM
+    "limit of E‖w_i - w*_i‖^2",
+    dimension=Dimension.SQUARED_LENGTH,
+    by_rounds=False,
+    latex=r"\limsup_{i \to \infty} \mathrm{E} \|w_i - w_i^*\|^2",
+    **FROM_MINIMUM,
 )
 
 

@@ -53,7 +53,7 @@ class Note(NamedTuple):
     source: str
     page: str  # in docs/theory
     quantity: str
-    formula: str = ""  # LaTeX
+    formula: str = ""  # paragraphs of LaTeX: the bound with what it bounds, and its symbols
 
 
 class WorstCaseInterval(NamedTuple):

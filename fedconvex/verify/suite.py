@@ -138,7 +138,7 @@ def _note(theorem: Theorem, findings: Sequence[Finding]) -> Note:
         bounds[0].source if bounds else cleandoc(text.source),
         text.page,
         theorem.quantity.words,
-        "" if theorem.formula is None else theorem.formula.latex(),
+        theorem.printed(bounds),
     )
 
 

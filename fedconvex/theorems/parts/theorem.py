@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from fedconvex._check import bad
+from fedconvex._check import bad, wrong_type
 from fedconvex.problems import Problem
 from fedconvex.theorems.parts.formulas import Formula
 from fedconvex.theorems.parts.quantities import EXACT, SAMPLE, Exact, Sample, deterministic
@@ -178,8 +178,9 @@ class Theorem(NamedTuple):
         Name of a theorem that proves more of the same quantity under the same hypotheses: no run comes nearer.
     space : Space, optional
         Where `tightest` looks for instances (`fedconvex.theorems.parts.tiny`).
-    formula : Formula, optional
-        The bound as it is printed (`fedconvex.theorems.parts.formulas`).
+    formula : Formula or mapping from str to Formula, optional
+        The bound as it is printed (`fedconvex.theorems.parts.formulas`); where it differs from run to run, by the
+        source that bounds name.
     """
 
     name: str
@@ -207,12 +208,27 @@ class Theorem(NamedTuple):
     strongly_convex: bool = False
     sharper: str = ""
     space: Any = None
-    formula: Formula | None = None
+    formula: Formula | Mapping[str, Formula] | None = None
 
     @property
     def home(self) -> str:
         """Name of the file that its bound stands in."""
         return self.bound.__module__.rpartition(".")[2]
+
+    def printed(self, bounds: Sequence[Bound]) -> str:
+        r"""Return the formulas of these bounds with what they bound and their symbols, LaTeX; all, where none is given.
+
+        Examples
+        --------
+        >>> from fedconvex.theorems import THEOREMS
+        >>> print(THEOREMS["fedavg-convex"].printed([]).splitlines()[0])  # doctest: +ELLIPSIS
+        \[ \frac{1}{\tau T} ... - f^* \le \frac{D^{2}}{2 \eta \tau T} + ...
+        """
+        if isinstance(self.formula, Mapping):
+            used = [f for source, f in self.formula.items() if not bounds or any(b.source == source for b in bounds)]
+        else:
+            used = [] if self.formula is None else [self.formula]
+        return "\n\n".join(formula.paragraph(self.quantity.latex) for formula in used)
 
     def about(self, problem: Problem) -> Hypothesis:
         """Return the hypothesis that the problem is of the kind that the theorem speaks about."""
@@ -228,8 +244,8 @@ class Theorem(NamedTuple):
             If a hypothesis fails; it is named with its numbers.
         PrecisionError
             If the bound is no number in double precision.
-        ValueError
-            If the bound speaks about another quantity.
+        TypeError, ValueError
+            If the bound is no `Bound`, or speaks about another quantity.
         """
         require(self.name, self.about(s.problem))
         require(self.name, *self.statement.scope.hypotheses(s.problem))
@@ -241,6 +257,8 @@ class Theorem(NamedTuple):
         except ArithmeticError as error:
             why = f"a bound within double precision, got {type(error).__name__}: {error}"
             raise PrecisionError(f"{self.name} is not decided: needs {why}") from error
+        if not isinstance(bound, Bound):
+            raise wrong_type(f"Theorem {self.name}: bound", "return a Bound", f"{bound!r}")
         if bound.quantity != self.quantity:
             raise bad(f"Theorem {self.name}: bound", f"bound its quantity, {self.quantity.words}", bound.quantity.words)
         number = not (math.isnan(bound.value) or any(math.isnan(v) for v in bound.terms.values()))
