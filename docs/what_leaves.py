@@ -50,6 +50,7 @@ CLASSES, TIMES = 'values = ["no", "yes"]', 'event = "seen"'
 ASKED = """analyse = {{ family = "logistic" }}
 {}
 solve = {{ loss = "logistic", l2 = 0.1, rounds = 3, {} }}"""
+COMPARE = 'compare = { kinds = ["pooled", "afl", "mean-regularised"], folds = 2 }'
 MEANS = {
     "unseen": "how many cells hold unknown categories (0 in a study)",
     "public": "a public key, for masks",
@@ -69,6 +70,8 @@ MEANS = {
     "g": "the gradient at a model",
     "loss slope bend lost": "losses at 26 models (13 l2, 2 folds), gradients and Hessians; where few rows make them up",
     "losses": "losses of the rows of the folds, at these models",
+    "site_loss site_slope bend lost": "of AFL at 26 models: the site's loss and gradient, and its part of the Hessian",
+    "site_losses": "of AFL: losses of the rows of the folds, at these models",
     "nested losses": "losses of models of the site's own on the rows of the folds: of 13 l2, and of the chosen ones",
     "target each beside": "sums of errors on held-out rows, and of their squares, of all kinds of models",
     "row": "what these models are worth at this site, if it tells: errors, differences and their intervals",
@@ -78,11 +81,7 @@ MEANS = {
 def logged(folder: Path, method: str, sums: str) -> list[dict]:
     """Return the answers in the log of one site of a study that was carried out."""
     how = METHODS.get(method)
-    asked = (
-        'analyse = { family = "cox" }'
-        if how is None
-        else ASKED.format("compare = { folds = 2 }" * (method == "newton"), how)
-    )
+    asked = 'analyse = { family = "cox" }' if how is None else ASKED.format(COMPARE * (method == "newton"), how)
     text = STUDY.format(asked=asked, target=TIMES if how is None else CLASSES, sums=sums)
     (folder / "study.toml").write_text(text)
     study = read_study(folder / "study.toml")
@@ -115,8 +114,9 @@ def rows() -> list[list[str]]:
                     question = "compare" if line["question"] == "compare" else question
                     if sums == "false":
                         key = (question, line["kind"], " ".join(arrays))
-                        own = line["kind"] == "joins" or "row" in arrays
-                        count = line["numbers"] if "row" not in arrays else line["new"]
+                        in_place = any(name == "row" or name.startswith("site_") for name in arrays)
+                        own = line["kind"] == "joins" or in_place
+                        count = line["new"] if in_place else line["numbers"]
                         found.setdefault(key, [count, int(not own)])
                     elif "public" in arrays:
                         found.setdefault((question, line["kind"], "public"), [32, 0])

@@ -1,9 +1,9 @@
 """Minimisers for decreasing l2, each reached from the one before it.
 
 They serve cross-validation, which compares means of losses over thousands of rows: Newton's method stops where half the
-squared decrement, an estimate of the suboptimality, is at most 1e-13 (1 + |F|), so that what is chosen rests on no
-rounding, and is the same where rows stay at sites. No certificate is formed along the way; the models that are reported
-are solved again and certified.
+squared decrement, an estimate of the suboptimality, is at most 1e-13 (1 + |F|), for AFL 1e-16 (1 + |F|), so that what
+is chosen rests on no rounding, and is the same where rows stay at sites. No certificate is formed along the way; the
+models that are reported are solved again and certified.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from fedconvex.solvers.minimax.agnostic import saddle_point
 from fedconvex.solvers.solution import Solution
 
 ACCURACY = 1e-13
+_WORST = 1e-16  # of AFL, whose models of l2 = 1e-5 and 1e-6 differ by about as much as these
 MANY = 1e-6  # the like beyond `_LARGE` parameters
 PASSES, TASK_ACCURACY = 40, 1e-4  # over the rows, for every l2; relative gap of models per client
 _STEPS, _LARGE = 200, 1500  # parameters beyond which systems are solved by conjugate gradients
@@ -68,7 +69,7 @@ def worst_path(fed: Federation, loss: Any, l2s: Sequence[float], intercept: bool
     w = mix = None
     for l2 in l2s:
         domains = Problem(fed, loss, l2, intercept=intercept).by_domain
-        w, mix, _ = saddle_point(domains, Simplex(), w, mix, accuracy=1e3 * ACCURACY)
+        w, mix, _ = saddle_point(domains, Simplex(), w, mix, accuracy=_WORST)
         yield w
 
 

@@ -21,8 +21,9 @@ NUMBER, CATEGORY = "number", "category"
 REFUSE, LEAVE_OUT, INDICATOR, OTHER = "refuse", "leave out", "indicator", "other"
 MISSING_LEVEL, OTHER_LEVEL = "(missing)", "(other)"
 FAMILIES = ("gaussian", "logistic", "poisson", "quasipoisson", "gamma", "multinomial", "cox")
-KINDS = ("pooled", "mean-regularised", "alone")  # what `compare` sets side by side, in the order of tables
-NOT_YET = ("afl", "mocha")
+KINDS = ("pooled", "afl", "mean-regularised", "alone")  # what `compare` sets side by side, in the order of tables
+USUAL = ("pooled", "mean-regularised", "alone")  # where no kinds are named: AFL tells of single sites
+NOT_YET = ("mocha",)
 COMPARED = "compare"  # in the place of an l2
 LOSSES = {"squared": "Squared", "logistic": "Logistic"}
 OUTCOME = ("column", "event", "entry")  # keys of the target that name columns
@@ -142,7 +143,7 @@ ANALYSE: Section = {
     "intervals": Key(one_of("wald", "profile"), "wald"),
 }
 COMPARE: Section = {
-    "kinds": Key(_kinds, KINDS),
+    "kinds": Key(_kinds, USUAL),
     "test_size": Key(_test_size, 0.25),
     "folds": Key(count(2, 20), 5),
     "splits": Key(count(1, 80), 1),

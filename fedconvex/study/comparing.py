@@ -29,6 +29,7 @@ from fedconvex.methods.parts import newton_steps
 from fedconvex.remote import Roster
 from fedconvex.remote.site_engine import SiteEngine
 from fedconvex.study import comparing_scores as scored
+from fedconvex.study.comparing_fair import INTERCEPTS, FairQuestions
 from fedconvex.study.comparing_plan import ComparePlan
 
 MOST = 100  # exchanges of one search
@@ -85,6 +86,7 @@ class Search:
         self.plan, self.asking = plan, asking
         fed = asking.server.federation
         self.left_out: list[str] = []  # l2 that were given up
+        self.gap = math.nan  # of AFL, certified
         self.names, self.sizes = [str(name) for name in fed.labels], fed.sizes
         self.counts = plan.counted(fed.ids, fed.sizes)
         self.train = self.counts.train.sum(axis=0)
@@ -120,19 +122,27 @@ class Search:
         known = np.isfinite(W).all(axis=1).reshape(plan.passes, plan.folds, -1).all(axis=1)  # in all folds of a pass
         W = np.nan_to_num(W)
         told = {kind: W, "part": part.astype(float), "l2": l2, "held": np.ones(len(l2)), **self.frame}
-        losses = self.total(f"{kind}: losses in cross-validation", told)["losses"] * self.sizes.sum()
-        each = (losses * self.frame["target"][part, 1] ** 2).reshape(plan.passes, plan.folds, -1)
+        (losses,) = self.total(f"{kind}: losses in cross-validation", told).values()  # (M,), of afl (M, K)
+        losses = losses * self.sizes.sum()
+        each = (losses.T * self.frame["target"][part, 1] ** 2).T.reshape(plan.passes, plan.folds, len(L2S), -1)
         if not known.all():
             self.left_out.append(f"{kind} with l2 {', '.join(f'{l2:.2g}' for l2 in np.array(L2S)[~known.all(axis=0)])}")
-        out = []
+        out, least = [], plan.min_rows if kind == "afl" else None
         for s, one, there in zip(plan.whole_sets, each, known, strict=True):
-            rows = self.counts.held[:, s + 1 : s + 1 + plan.folds].sum(axis=0)
-            out.append(tuned_by_sums(np.where(there, one, np.inf).T[None], rows[None].astype(float), L2S))
+            rows = self.counts.held[:, s + 1 : s + 1 + plan.folds].astype(float)
+            rows = rows.sum(axis=0, keepdims=True) if least is None else rows  # of all sites, or of each
+            out.append(tuned_by_sums(np.where(there[:, None], one, np.inf).T, rows, L2S, least))
         return out
 
     def final(self, kind: str, l2: np.ndarray) -> np.ndarray:
         """Return the models of every pass that are reported; raise ValueError if few rows would make them up."""
-        W = self.models(kind, self.plan.whole_sets, l2)
+        if kind == "afl":
+            fair = FairQuestions(self, self.plan.whole_sets, l2)
+            W, weights = fair.models()
+            if np.isfinite(W).all():
+                self.gap = float(fair.gaps(W, weights)[-1])
+        else:
+            W = self.models(kind, self.plan.whole_sets, l2)
         if not np.isfinite(W).all():
             raise bad(
                 f"compare over sites: {kind}", "be made of five rows or more at every site", "fewer", "leave it out"
@@ -155,6 +165,8 @@ class Search:
 
         NaN stands for models near which a site's Hessian would be made of few rows.
         """
+        if kind == "afl":
+            return FairQuestions(self, part, l2).models()[0]
         M, p = len(part), self.plan.p
         weight = np.tile(l2[:, None], (1, p))
         if kind == "pooled":
@@ -259,6 +271,11 @@ def _notes(plan: ComparePlan, search: Search, tuned: dict[str, Tuned], rows: lis
         notes.append("A class is missing from the training rows, so that intercepts are penalised like other weights.")
     if "mean-regularised" in plan.kinds:
         notes.append("In models per client that are tied, the intercept is penalised like other weights.")
+    if "afl" in plan.kinds:
+        within = f" with an intercept within {INTERCEPTS:g} of it" * bool(search.free[plan.whole_sets[-1]])
+        notes.append(
+            f"No model{within} has a largest objective of a site below that of afl by more than {search.gap:.1e}."
+        )
     if ends := [name for name, t in tuned.items() if t.at_end and name != "alone"]:
         notes.append(f"The chosen l2 is the smallest or largest that was tried: {', '.join(ends)}.")
     if search.left_out:

@@ -7,7 +7,8 @@ standardised. Sums of a set are divided by the rows of all sites in it.
 |---|---|
 | center, unit (S, p) | sums of columns and target, the target last, less the centres in these units; and of squares |
 | pooled, mean-regularised (M, p) | value, gradient, Hessian's triangle (`comparing_site`), unless few rows make it up |
-| these with held (M,) | losses of the rows of the set's fold |
+| afl (M, p), weights (M, K) | value and gradient of f_k in the site's place; lambda_k times its Hessian's triangle |
+| these with held (M,) | losses of the rows of the set's fold; of afl in the site's place |
 | alone (P,) | of each pass: losses in cross-validation, each fold with the l2 of the others, and by l2 |
 | score (1,), final models | sums of errors, and of their squares, of all models on held-out rows |
 | row (1,), spread, final models | what these models are worth at the site, in its place, if it tells |
@@ -29,7 +30,7 @@ from fedconvex.remote.kinds import FLOATS, Kind
 from fedconvex.remote.messages import Refused
 from fedconvex.study import comparing_scores as scored
 from fedconvex.study.comparing_plan import ComparePlan
-from fedconvex.study.comparing_site import ComparedSite, models_of, sums_at
+from fedconvex.study.comparing_site import ComparedSite, in_place, models_of, sums_at
 
 Arrays = Mapping[str, np.ndarray]
 FRAME = ("shift", "scale", "target")
@@ -53,6 +54,8 @@ def kind_of_question(plan: ComparePlan, asked: Arrays) -> str:
     for kind in joint:
         wanted[kind] = {kind, "part", "l2", *FRAME}
         wanted[f"{kind} held"] = wanted[kind] | {"held"}
+    if "afl" in joint:
+        wanted["afl"] = wanted["afl"] | {"weights"}
     for name, arrays in wanted.items():
         if asked.keys() == arrays:
             return name
@@ -71,8 +74,12 @@ def shapes(problem: Any, asked: Arrays) -> dict[str, tuple[int, ...]]:
         return scored.shapes(plan)
     if what == "row":
         return {"row": (K, *scored.row_shape(plan))}
+    if what == "afl held":
+        return {"site_losses": (m, K)}
     if what.endswith(" held"):
         return {"losses": (m,)}
+    if what == "afl":
+        return {"site_loss": (m, K), "site_slope": (m, K, plan.p), "bend": (m, plan.t), "lost": (m,)}
     return {"loss": (m,), "slope": (m, plan.p), "bend": (m, plan.t), "lost": (m,)}
 
 
@@ -84,16 +91,24 @@ def told_apart(plan: ComparePlan, K: int, asked: Arrays) -> tuple[int, int]:
     Refused
         If it is no question.
     """
-    what = kind_of_question(plan, asked)
-    own = int(np.prod(scored.row_shape(plan))) if what == "row" else 0
+    what, m = kind_of_question(plan, asked), len(asked.get("part", ()))
+    own = {"row": int(np.prod(scored.row_shape(plan))), "afl": m * _fair(plan), "afl held": m}.get(what, 0)
     if what == "center":
         every = 2 * int(asked["center"].size)
-    elif what == "row":
-        every = own
+    elif own:
+        every = own + m * (what == "afl")  # beside them whether few rows make them up
     else:
         form = shapes(_Form(plan, _Sizes(K)), asked)
         every = sum(int(np.prod(shape)) for shape in form.values())
     return (own, every - own) if plan.hidden else (every, 0)
+
+
+def _fair(plan: ComparePlan) -> int:
+    """Return how many numbers of its own a site tells at a model of AFL.
+
+    The Hessian is among them: of sums with weights that the coordinator chooses, as many as there are sites tell each.
+    """
+    return 1 + plan.p + plan.t
 
 
 def what_leaves(plan: ComparePlan) -> list[tuple[str, str, int, str, bool]]:
@@ -106,9 +121,10 @@ def what_leaves(plan: ComparePlan) -> list[tuple[str, str, int, str, bool]]:
     once = "every round" if not traits(plan.loss).quadratic else "once"
     for kind in (k for k in plan.kinds if k != "alone"):
         said = f"{kind}: value, gradient and Hessian {of}, then of {plan.passes} of all training rows"
+        often, sums = ("every round", False) if kind == "afl" else (once, hidden)  # the sums of AFL hide no site
         out += [
-            ("a round", said, (plan.models + plan.passes) * (2 + p + t), once, hidden),
-            ("in cross-validation", f"{kind}: losses of the rows of the folds", plan.models, "once", hidden),
+            ("a round", said, (plan.models + plan.passes) * (2 + p + t), often, sums),
+            ("in cross-validation", f"{kind}: losses of the rows of the folds", plan.models, "once", sums),
         ]
     m = sum(int(np.prod(shape)) for shape in scored.shapes(plan).values())
     row = int(np.prod(scored.row_shape(plan)))
@@ -164,7 +180,7 @@ def _check(problem: Any, what: str, asked: Arrays) -> None:
     wanted = {
         **dict.fromkeys(("center", "unit"), (S, p)), **dict.fromkeys(("shift", "scale"), (S, p - 1)),
         "target": (S, 2), "part": (m,), "l2": (m,), "held": (m,), "alone": (P,),
-        "score": (1,), "row": (1,), "spread": scored.spread_shape(plan),
+        "score": (1,), "row": (1,), "spread": scored.spread_shape(plan), "weights": (m, problem.federation.K),
     }  # fmt: skip
     rows = P if what in ("score", "row") else m
     for kind in plan.kinds:
@@ -177,6 +193,9 @@ def _check(problem: Any, what: str, asked: Arrays) -> None:
             raise Refused(f"its {name} is not positive")
     if "target" in asked and not (asked["target"][:, 1] > 0.0).all():
         raise Refused("its unit of the target is not positive")
+    mix = asked.get("weights", np.ones((1, 1)))
+    if not (mix >= 0.0).all() or np.abs(mix.sum(axis=1) - 1.0).max(initial=0.0) > 1e-9:
+        raise Refused("its weights of sites are none")
     part = asked.get("part", np.zeros(0))
     sets = range(S) if "held" not in asked else [s for s in range(S) if s % (plan.folds + 1)]
     if not np.isin(part, sets).all() or ("part" in asked and not m):
@@ -212,8 +231,10 @@ def _held(problem: ComparedSite, kind: str, s: int, asked: Arrays, at: np.ndarra
     """Return the losses of the rows of a set's fold at models that were fitted to the others."""
     W = models_of(problem, kind, s, asked["l2"][at], asked[kind][at], asked)
     X, y = problem.standardised(asked, s, problem.parted.held[s])
-    losses = [losses_at(problem.loss, X @ w, y).sum() / problem.federation.sizes.sum() for w in W]
-    return {"losses": np.array(losses)}
+    losses = np.array([losses_at(problem.loss, X @ w, y).sum() / problem.federation.sizes.sum() for w in W])
+    if kind == "afl":
+        return {"site_losses": in_place(losses, problem.number, problem.federation.K)}
+    return {"losses": losses}
 
 
 def _alone(problem: ComparedSite, asked: Arrays) -> dict[str, np.ndarray]:
@@ -248,9 +269,7 @@ def _scored(problem: ComparedSite, what: str, asked: Arrays) -> dict[str, np.nda
     l2 = float(alone_in(problem)[-1][0].l2[0])
     row, text = scored.own_row(problem, each, at, asked["spread"], unit, l2)
     problem.__dict__["told"] = text
-    out = np.zeros((problem.federation.K, *row.shape))
-    out[problem.number] = row if problem.tells else 0.0
-    return {"row": out}
+    return {"row": in_place((row if problem.tells else 0.0 * row)[None], problem.number, problem.federation.K)[0]}
 
 
 def _measured(problem: Any, asked: Arrays) -> int:

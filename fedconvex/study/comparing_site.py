@@ -3,6 +3,7 @@
 With n rows in all and a_k = n_k/n, the kinds of models are the minimisers of
 
     pooled            sum_k a_k f_k(w) + (l2/2)‖w‖^2, the intercept left out of ‖w‖ where both classes are there
+    afl               max_k f_k(w) + (l2/2)‖w‖^2, as above
     mean-regularised  sum_k a_k f_k(w_k) + (l2/2) (‖w_0‖^2 + sum_k ‖w_k - w_0‖^2)
 
 over rows that are standardised by the means and deviations of all sites' rows. Given w_0, every site finds its
@@ -50,7 +51,8 @@ class ComparedSite(ClientWeights):
     def __init__(self, federation: Any, plan: ComparePlan) -> None:
         self.federation, self.plan, self.loss, self.fingerprint = federation, plan, plan.loss, plan.fingerprint
         self.weights = client_weights("ComparedSite", None, federation)
-        self.model_shape = (plan.t + 2 * plan.p + federation.K + 8,)  # room for all that is sent with one
+        own = federation.K * (plan.p + 2) * ("afl" in plan.kinds)  # in the places of sites
+        self.model_shape = (plan.t + 2 * plan.p + federation.K + 8 + own,)  # room for all that is sent with one
 
     @property
     def number(self) -> int:
@@ -133,15 +135,18 @@ def _near(part: Problem, share: float, l2: np.ndarray, w0: np.ndarray) -> np.nda
 
 def models_of(problem: ComparedSite, kind: str, s: int, l2: np.ndarray, told: np.ndarray, asked: Arrays) -> np.ndarray:
     """Return the models (m, p) by which a kind predicts at this site, from what the coordinator tells of it."""
-    if kind == "pooled":
+    if kind in ("pooled", "afl"):
         return told
     return _near(problem.part(asked, s), problem.share(s), l2, told)
 
 
 def sums_at(problem: ComparedSite, kind: str, s: int, asked: Arrays, at: np.ndarray) -> dict[str, np.ndarray]:
     """Return what the site adds to sums at some of the models that are asked about, all of one set."""
+    part, W = problem.part(asked, s), asked[kind][at]
+    if kind == "afl":
+        return _fair(part, W, asked["weights"][at], problem.number)
     of = {"pooled": _pooled, "mean-regularised": _near_mean}[kind]
-    return of(problem.part(asked, s), problem.share(s), asked["l2"][at], asked[kind][at])
+    return of(part, problem.share(s), asked["l2"][at], W)
 
 
 def _pooled(part: Problem, share: float, l2: np.ndarray, W: np.ndarray) -> dict[str, np.ndarray]:
@@ -150,6 +155,21 @@ def _pooled(part: Problem, share: float, l2: np.ndarray, W: np.ndarray) -> dict[
         part, W, [share * f for f, _, _ in found], [share * g for _, g, _ in found],
         [share * triangle(H) for _, _, H in found],
     )  # fmt: skip
+
+
+def _fair(part: Problem, W: np.ndarray, weights: np.ndarray, k: int) -> dict[str, np.ndarray]:
+    """Return value and gradient of f_k in the place of site k, and its part of the Hessian under domain weights."""
+    values, slopes, bends = zip(*(_at(part, w) for w in W), strict=True)
+    told = _unless_few(part, W, values, slopes, [triangle(H) for H in bends])
+    out = {f"site_{name}": in_place(told[name], k, weights.shape[1]) for name in ("loss", "slope")}
+    return {**out, "bend": weights[:, k, None] * told["bend"], "lost": told["lost"]}
+
+
+def in_place(a: np.ndarray, k: int, K: int) -> np.ndarray:
+    """Return what site k tells (m, ...) in its place among K, (m, K, ...): sums over sites keep all apart."""
+    out = np.zeros((len(a), K, *a.shape[1:]))
+    out[:, k] = a
+    return out
 
 
 def _unless_few(part: Problem, W: np.ndarray, loss: Any, slope: Any, bend: Any) -> dict[str, np.ndarray]:

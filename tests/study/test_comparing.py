@@ -18,12 +18,15 @@ from fedconvex.losses import Logistic, Squared
 from fedconvex.models import LinearModel
 from fedconvex.remote import in_process
 from fedconvex.remote.invitations import SiteWarning
-from fedconvex.study import comparing_site, read_site, read_study
-from fedconvex.study.agreement import KINDS as ASKED
+from fedconvex.remote.messages import Refused
+from fedconvex.study import comparing_answers, comparing_site, read_site, read_study
+from fedconvex.study.agreement import USUAL
 from fedconvex.study.audit_log import read_log
 from fedconvex.study.checking import check_site
+from fedconvex.study.comparing_fair import FairStep
 from fedconvex.study.coordination import Coordinator
 from fedconvex.study.participation import Participant
+from fedconvex.study.questions import questions
 
 STUDY = """\
 [study]
@@ -82,7 +85,7 @@ def conducted(folder, study, transport=in_process):
     return coordinator.conduct()
 
 
-def pooled(classes, **asked):
+def pooled(classes, kinds=USUAL, **asked):
     """What the pooled command finds on the same features."""
     parts, names = [], []
     for name, cells in tables(classes):
@@ -94,7 +97,7 @@ def pooled(classes, **asked):
     rows = rows_of(fed, Logistic() if classes else Squared())
     given = {"test_size": 0.25, "folds": 5, "local_steps": 5, "rounds": 1, "gap": 1e-3, "min_rows": 10, "level": 0.95,
              "seed": 0, "splits": 1, **asked}  # fmt: skip
-    methods = [kind for kind in ASKED if kind != "alone"]
+    methods = [kind for kind in kinds if kind != "alone"]
     return compare_rows(rows, checked_settings(rows, methods, *given.values()), False)
 
 
@@ -197,6 +200,84 @@ def test_a_hessian_of_few_rows_is_not_told():
     assert not told["bend"][0].any() and not told["slope"][0].any() and told["bend"][1].any()
     near = comparing_site._near_mean(part, 1.0, one * 1e3, np.array([out]))
     assert near["lost"][0] == 1.0 and not near["bend"].any() and not near["slope"].any()
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+@pytest.mark.parametrize(("sums", "classes", "splits"), [("true", True, 1), ("false", False, 4)])
+def test_a_model_that_is_fair_to_sites_is_the_pooled_one(tmp_path, sums, classes, splits):
+    """AFL: the same decision and l2, its estimates to 1e-8; the certified gap and numbers of single sites are told."""
+    kinds = ["pooled", "afl"]
+    ask = f"compare = {{ kinds = {json.dumps(kinds)}, splits = {splits}, folds = 2 }}"
+    study = written(tmp_path, ask, sums, classes, "parameters = 0.2\nsummed = 1e4\nshare = 1e4\n")
+    results = conducted(tmp_path, study)
+    found = json.loads(results["compare.json"])
+    alike(found, pooled(classes, kinds, splits=splits, folds=2), 1e-8)
+    gap = float(found["notes"][0].removesuffix(".").rpartition(" ")[2])
+    assert "has a largest objective of a site below that of afl" in found["notes"][0] and 0.0 < gap < 1e-9
+    lines = [line for line in read_log(tmp_path / "s_north" / "audit.jsonl") if line.get("question") == "compare"]
+    told = [line for line in lines if line["what"] == "answered" and line["kind"] == "measured"]
+    fair = [line for line in told if "weights" in line["asked"]]
+    assert 8 <= len(fair) <= 40
+    for line in fair:  # value, gradient and Hessian of each model, hidden by no sum; in the open the mark too
+        assert line["new"] == line["asked"]["weights"][0] * (1 + 6 + 21 + (sums == "false"))
+
+
+def test_fair_steps_end_at_the_least_largest_objective():
+    """Beside `Problem.solve_minimax`, and its certificate: of rows that a mean would serve badly."""
+    rng = np.random.default_rng(2)
+    parts = []
+    for k, n in enumerate((30, 12, 20)):
+        X = np.column_stack([rng.normal(size=(n, 2)), np.ones(n)])
+        parts.append((X, np.where(X @ [1.0 - k, 0.5 * k, k - 1.0] + rng.logistic(size=n) > 0, 1.0, -1.0)))
+    problem = Problem(Federation.from_clients(parts), Logistic(), l2=0.05, intercept=True)
+    best, domains = problem.solve_minimax(1e-9), problem.by_domain
+
+    def answer(w, weights):
+        J = np.asarray(domains.client_gradients(w)).reshape(3, -1)
+        return domains.client_values(w), J, domains.reweighted(weights).flat_hessian(w)
+
+    search, asked = FairStep(3, 3, 0.0), 0
+    while not search.settled:
+        asked += 1
+        search.absorb(*answer(search.trial, search.weights))
+    assert asked <= 12 and best.domain_weights.max() < 0.99  # several sites are worst
+    np.testing.assert_allclose(search.trial, best.w, atol=1e-7)
+    np.testing.assert_allclose(search.weights, best.domain_weights, atol=1e-6)
+    F = answer(search.trial, search.weights)[0]
+    assert F.max() <= best.value + 1e-12
+
+
+def test_what_a_fair_model_asks_is_each_sites_own():
+    """The answer stands in the site's place; its Hessian is weighted; all of it but the mark is counted as its own."""
+    rng = np.random.default_rng(3)
+    X, y = np.column_stack([rng.normal(size=(40, 2)), np.ones(40)]), rng.choice([-1.0, 1.0], 40)
+    part, W = Problem(Federation.from_clients([(X, y)]), Logistic()), rng.normal(size=(2, 3))
+    weights = np.array([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]])
+    told = comparing_site._fair(part, W, weights, 1)
+    f, g, H = part.value_gradient_hessian(W[0])
+    np.testing.assert_allclose(told["site_loss"], [[0.0, f, 0.0], [0.0, part.value(W[1]), 0.0]], rtol=1e-12)
+    np.testing.assert_allclose(told["site_slope"][0], [[0.0] * 3, g, [0.0] * 3], rtol=1e-12)
+    np.testing.assert_allclose(told["bend"], [0.3 * H[np.triu_indices(3)], np.zeros(6)], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"), [([0.5, 0.4], "its weights of sites are none"), ([1.5, -0.5], "its weights of sites are none"),
+                          ([0.5, 0.5, 0.0], "no finite array")],
+)  # fmt: skip
+def test_weights_that_are_none_are_refused(tmp_path, weights, said):
+    study = written(tmp_path, 'compare = { kinds = ["afl"], folds = 2 }')
+    (question,) = questions(study)
+    plan = question.plan
+    asked = {
+        "afl": np.zeros((1, plan.p)), "weights": np.array([weights]), "part": np.zeros(1), "l2": np.ones(1),
+        "shift": np.zeros((plan.sets, plan.p - 1)), "scale": np.ones((plan.sets, plan.p - 1)),
+        "target": np.tile([0.0, 1.0], (plan.sets, 1)),
+    }  # fmt: skip
+    fed = Federation.from_clients([(np.zeros((9, plan.p - 1)), np.ones(9))] * 2)
+    with pytest.raises(Refused, match=said):
+        comparing_answers.report(question.make(fed), 0, asked)
+    assert comparing_answers.told_apart(plan, 2, asked) == (1 + plan.p + plan.t, 1)
 
 
 def test_l2_is_chosen_from_sums_as_from_rows():
