@@ -34,11 +34,11 @@ def _short(name: Any, most: int = 16) -> str:
 def shown_clients(found: Comparison) -> list[int]:
     """Return the clients that fit into a figure, in the order of their difference: those with most held-out rows.
 
-    Those with too few rows are left out.
+    Those with too few rows, or that keep their scores, are left out.
     """
     m = found[best_joint(found)]
     most = np.argsort(-found.test_rows, kind="stable")[:MOST_CLIENTS].tolist()
-    known = [k for k in most if m.joins[k].outcome is not Outcome.FEW]
+    known = [k for k in most if m.joins[k].outcome not in (Outcome.FEW, Outcome.KEPT)]
     return sorted(known, key=lambda k: -m.joins[k].difference.value)
 
 
@@ -120,8 +120,8 @@ def costs_figure(found: Comparison) -> str:
 
 
 def calibration_figure(found: Comparison) -> str:
-    """Draw how often the second class came, by predicted probability; empty unless there are two classes."""
-    if not found.rows.binary:
+    """Draw how often the second class came, by predicted probability; empty without two classes, or without scores."""
+    if not found.rows.binary or not found["alone"].scores.size:
         return ""
     hit = (found.held_labels > 0.0).astype(float)
     names = list(dict.fromkeys([best_joint(found), "alone"]))

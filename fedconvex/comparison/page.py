@@ -114,12 +114,13 @@ def _have(n: int) -> str:
 def _settings(found: Comparison) -> list[tuple[str, str]]:
     """Return how the comparison was made."""
     s, rows = found.settings, found.rows
+    rounds = f"{s.local_steps} local steps where there are any, at most {s.rounds} rounds"
     return [
         ("data", f"{rows.title}: {rows.y.size:,} rows, {rows.K} clients"),
         ("loss", f"{rows.loss!r}"),
         ("held out", _held(found)),
         ("l2", f"13 values from 1e-6 to 1, {s.folds} folds, stratified within clients"),
-        ("methods in rounds", f"{s.local_steps} local steps where there are any, at most {s.rounds} rounds"),
+        *([("methods in rounds", rounds)] if s.rounds else []),
         ("seed", str(s.seed)),
         ("time", f"{found.seconds:.0f} s"),
     ]

@@ -40,6 +40,13 @@ def needs_matplotlib() -> None:
         raise ImportError('a page must have matplotlib: pip install "fedconvex[report]"') from error
 
 
+def needs_page() -> None:
+    """Raise ImportError unless matplotlib and Jinja2 are installed."""
+    needs_matplotlib()
+    if find_spec("jinja2") is None:
+        raise ImportError('a page must have jinja2: pip install "fedconvex[report]"')
+
+
 def check_folder(folder: str | os.PathLike[str]) -> Path:
     """Return the folder if a page can be written into it, judged before any work is done.
 
@@ -50,9 +57,7 @@ def check_folder(folder: str | os.PathLike[str]) -> Path:
     ValueError
         If the folder cannot be made or written to.
     """
-    needs_matplotlib()
-    if find_spec("jinja2") is None:
-        raise ImportError('a page must have jinja2: pip install "fedconvex[report]"')
+    needs_page()
     return _files.check_folder("--report", folder)
 
 

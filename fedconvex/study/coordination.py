@@ -9,6 +9,7 @@ import secrets
 import socket
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,14 @@ from fedconvex._check import bad
 from fedconvex._files import own_folder, write_together
 from fedconvex.analysis import AnalysisPlan, analyse_sites
 from fedconvex.comparison.documents import document, text
+from fedconvex.comparison.page import page
+from fedconvex.comparison.result import Comparison
 from fedconvex.driver import run
 from fedconvex.models import LinearModel
 from fedconvex.remote import Exchange, Roster, messages
 from fedconvex.remote.masks import KEYS
 from fedconvex.remote.messages import REFUSE
+from fedconvex.report.drawings import needs_page
 from fedconvex.study.agreement import INDICATOR, Study
 from fedconvex.study.comparing import compare_sites
 from fedconvex.study.held_out import Scores, held_out_count
@@ -229,7 +233,18 @@ class Coordinator:
             self.l2 = found["pooled"].l2
         said = text(found)
         self.say(said)
+        self._draw(found)
         return {"compare.txt": said.encode(), "compare.json": json.dumps(document(found), indent=1).encode()}
+
+    def _draw(self, found: Comparison) -> None:
+        """Write the page of a comparison; it stays here: sites take text and numbers, which nothing executes."""
+        try:
+            needs_page()
+        except ImportError as error:
+            self.say(f"compare.html is not written: {error}")
+            return
+        content = page(replace(found, notes=(self.head, *found.notes)))
+        write_together({self.out / "compare.html": content.encode()})
 
     def _solve(self, step: int, question: Question) -> dict[str, bytes]:
         settings, columns, l2 = self.study.ask["solve"], question.plan, self.study.ask["solve"]["l2"]

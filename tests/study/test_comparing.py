@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from fedconvex.comparison.compared_rows import rows_of
 from fedconvex.comparison.comparing import checked_settings, compare_rows
 from fedconvex.comparison.cross_validation import Folds, tune, tuned_by_sums
 from fedconvex.comparison.kinds import KINDS, Training
+from fedconvex.comparison.page import page
 from fedconvex.comparison.skewed_intervals import Losses, Products, ProductSums, loss_interval
 from fedconvex.comparison.splits import fold_of
 from fedconvex.losses import Logistic, Squared
@@ -376,6 +379,24 @@ def test_a_site_may_keep_its_scores(ended):
     kept = (folder / "r_west" / "compare_here.txt").read_text()
     theirs = next(c for c in wanted.clients if (c["client"], c["method"]) == ("west", "pooled"))
     assert kept.startswith("west, on ") and theirs["verdict"] in kept and f"{theirs['log_loss']:.4g}" in kept
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_the_page_is_that_of_the_pooled_command(ended):
+    """Its decision and rows of the tables, but for what sites keep; it stays at the coordinator, and runs nothing."""
+    folder, _, results = ended
+    shown, wanted = (folder / "out" / "compare.html").read_text(), pooled(True, folds=3)
+    theirs = page(wanted)
+    for said in json.loads(results["compare.json"])["decision"]:
+        assert html.escape(said) in shown
+    rows = [row for row in re.findall(r"<tr>.*?</tr>", theirs) if ">north</th>" in row or ">east</th>" in row]
+    assert len(rows) == 2 and all(row in shown for row in rows)
+    assert (
+        shown.count("<svg") == 3 and theirs.count("<svg") > 3
+    )  # no costs, and no calibration without scores in one place
+    assert "took part: south, north, west, east" in shown and "<script" not in shown and "local steps" not in shown
+    assert "compare.html" not in results and not list(folder.glob("r_*/*.html"))
 
 
 @pytest.mark.slow
