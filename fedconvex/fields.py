@@ -11,6 +11,7 @@ It may have ``fit(name, kept, problem, R)``, which raises where a setting does n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
@@ -143,3 +144,23 @@ Flag = Annotated[bool, flag]
 BatchDraw = Annotated[str, batch_draw]
 PositivePerTrajectory = Annotated[Any, OneOrMore(positive, "positive numbers")]
 CountPerClient = Annotated[Any, OneOrMore(count, "whole numbers of at least 1", "client")]
+
+
+def read_kind(x: Any, *kinds: type) -> Any:
+    """Return one of some kinds that a command line names, such as "TopK(3)" or "CoordinateMedian"; else x as it is.
+
+    Examples
+    --------
+    >>> from fedconvex.fields import read_kind
+    >>> from fedconvex.methods import CoordinateMedian, TrimmedMean
+    >>> [read_kind(text, CoordinateMedian, TrimmedMean) for text in ("TrimmedMean(0.1)", "CoordinateMedian", "other")]
+    [TrimmedMean(share=0.1), CoordinateMedian(), 'other']
+    """
+    found = re.fullmatch(r"\s*(\w+)\s*(?:\(\s*([-+.\deE]*)\s*\))?\s*", x) if isinstance(x, str) else None
+    kind = {k.__name__: k for k in kinds}.get(found[1]) if found else None
+    if found is None or kind is None:
+        return x
+    try:
+        return kind(*[float(n) if re.search(r"[.eE]", n) else int(n) for n in [found[2]] if n])
+    except (TypeError, ValueError):  # not a number, or too many or too few
+        return x

@@ -16,7 +16,17 @@ import pytest
 
 from fedconvex import FedAvg, Federation, FedProx, Logistic, Problem, run
 from fedconvex.driver.cycles import leaves
-from fedconvex.methods import AFL, MOCHA, SCAFFOLD, Clock, DynamicFedAvg, FedSAM, SecureSums, ServerSGD
+from fedconvex.methods import (
+    AFL,
+    MOCHA,
+    SCAFFOLD,
+    Clock,
+    DynamicFedAvg,
+    FedSAM,
+    GeometricMedian,
+    SecureSums,
+    ServerSGD,
+)
 from fedconvex.problems import MeanRegularised, MultiTaskProblem
 from fedconvex.remote import Roster, SiteWarning
 
@@ -292,6 +302,7 @@ def test_arguments_are_checked():
         (lambda: averaging_strategy(AFL(step_size=0.1, domain_step_size=0.1)), TypeError),
         (lambda: averaging_strategy(3), TypeError),
         (lambda: averaging_client(FedAvg(step_size=0.1, sums=SecureSums()), make, load), ValueError),
+        (lambda: averaging_strategy(FedAvg(step_size=0.1, aggregation=GeometricMedian())), ValueError),
         (lambda: averaging_client(FedAvg(step_size=0.1, local_steps=(1, 2, 3)), make, load), ValueError),
     ):
         with pytest.raises(error, match="must"):

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from fedconvex.methods.hyfdca import HyFDCA
     from fedconvex.methods.irmgame import IRMGame
     from fedconvex.methods.irmv1 import IRMv1
+    from fedconvex.methods.parts.aggregation import CoordinateMedian, GeometricMedian, TrimmedMean, WeightedMean
     from fedconvex.methods.parts.automatic_steps import resolved
     from fedconvex.methods.parts.compressors import Dithering, RandK, TopK
     from fedconvex.methods.parts.optimizers import (
@@ -95,6 +96,7 @@ __all__ = [
     "Clock",
     "CoCoA",
     "CompressedGradientDescent",
+    "CoordinateMedian",
     "Decay",
     "Dithering",
     "DomainSampling",
@@ -114,6 +116,7 @@ __all__ = [
     "FedSAM",
     "FedSGD",
     "FederatedNewton",
+    "GeometricMedian",
     "GradientDescent",
     "GradientResponse",
     "HyFDCA",
@@ -150,10 +153,12 @@ __all__ = [
     "Stragglers",
     "TopK",
     "TrackedBlockDescent",
+    "TrimmedMean",
     "UniformSampling",
     "VerticalAcceleratedGradient",
     "VerticalGradientDescent",
     "VerticalNewtonCG",
+    "WeightedMean",
     "WeightedSampling",
     "resolved",
 ]

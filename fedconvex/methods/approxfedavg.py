@@ -39,8 +39,8 @@ from fedconvex.fields import Flag, Positive
 from fedconvex.kernels import averages, jobs
 from fedconvex.kernels.cache import strict_part
 from fedconvex.kernels.domain_sums import add_losses, domain_losses, domains_of
-from fedconvex.methods.parts import averaging, domain_weighting, local_work, optimizers
-from fedconvex.problems import Measure, Problem
+from fedconvex.methods.parts import aggregation, averaging, domain_weighting, local_work, optimizers
+from fedconvex.problems import FederatedProblem, Measure, Problem
 from fedconvex.simplex.uncertainty import softmax
 from fedconvex.solvers.minimax.agnostic import measure_softmax
 from fedconvex.traits import Traits
@@ -112,7 +112,7 @@ class ApproxFedAvg(local_work.AveragedWork):
     own_domains : bool
         Divide by the sum over the domains of which the client has rows; else, as published, over all p, where a domain
         without rows has loss 0. A federation without domains is one whose clients are the domains.
-    step_size, local_steps, epochs, batch_size, replacement, batch_draw, participation, client, server
+    step_size, local_steps, epochs, batch_size, replacement, batch_draw, participation, client, server, aggregation
         As for `fedconvex.FedAvg`; rows are drawn uniformly only.
 
     Raises
@@ -144,8 +144,14 @@ class ApproxFedAvg(local_work.AveragedWork):
     frozen: Flag = False
     own_domains: Flag = False
     client: optimizers.ClientOptimizer = optimizers.ClientSGD()
+    aggregation: aggregation.Aggregate = aggregation.WeightedMean()
 
     draws_by_weight = False
+
+    def check_fit(self, problem: FederatedProblem, R: int) -> None:
+        """Raise if a setting does not fit the problem and its R trajectories."""
+        super().check_fit(problem, R)
+        aggregation.check_fit(self)
 
     def words(self, problem: Problem) -> Words:
         return self.steps_in_words(problem, lead=(f"mu {self.mu:g}",), rules=(f"mu = {self.mu:g}",))

@@ -18,7 +18,7 @@ import numpy as np
 from fedconvex.draws import Draws
 from fedconvex.fields import CheckedFields, CountPerClient
 from fedconvex.kernels import descent
-from fedconvex.methods.parts import averaging, local_work, optimizers, participation, step_sizes
+from fedconvex.methods.parts import aggregation, averaging, local_work, optimizers, participation, step_sizes
 from fedconvex.methods.parts.averaging import Message, Reply
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import RENORMALISE, LocalSteps, Traits
@@ -42,6 +42,8 @@ class DynamicFedAvg(CheckedFields):
     participation : int, float or scheme
         L, agents per iteration. The paper minimises (1/K) sum P_k and averages plainly: ``Problem(...,
         weights="uniform")``. Other weights enter the average as for `FedAvg`.
+    aggregation : aggregate
+        As for `FedAvg`.
 
     Raises
     ------
@@ -67,6 +69,7 @@ class DynamicFedAvg(CheckedFields):
     local_steps: CountPerClient = 1
     batch_size: CountPerClient | None = None
     participation: participation.Participation = 1.0
+    aggregation: aggregation.Aggregate = aggregation.WeightedMean()
 
     server = optimizers.Averaging()
     lost = RENORMALISE
@@ -74,6 +77,7 @@ class DynamicFedAvg(CheckedFields):
     def check_fit(self, problem: FederatedProblem, R: int) -> None:
         """Raise if a setting does not fit the problem and its R trajectories."""
         super().check_fit(problem, R)
+        aggregation.check_fit(self)
         local_work.check_batches("DynamicFedAvg", self._plan(problem, np.arange(problem.federation.K))[:, 2], problem)
 
     init = averaging.init  # 1
@@ -94,9 +98,10 @@ class DynamicFedAvg(CheckedFields):
 
     def traits(self, problem: Problem) -> Traits:
         plan, sizes = self._plan(problem, np.arange(problem.federation.K)), problem.federation.sizes
+        step = 1.0 if aggregation.is_mean(self) else None
         local = LocalSteps(self.step_size, plan[:, 0], plan[:, 1], sizes, False, True, True, 1.0 / plan[:, 0])
         return participation.traits_of_sampling(
-            self.participation, problem, local=local, server_step=1.0, by_round=False
+            self.participation, problem, local=local, server_step=step, by_round=False
         )
 
     def _plan(self, problem: FederatedProblem, clients: np.ndarray) -> np.ndarray:

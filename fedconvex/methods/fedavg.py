@@ -19,6 +19,7 @@ from fedconvex._check import bad
 from fedconvex.draws import Draws
 from fedconvex.fields import Flag
 from fedconvex.methods.parts import (
+    aggregation,
     automatic_steps,
     averaging,
     local_work,
@@ -62,6 +63,9 @@ class FedAvg(local_work.AveragedWork):
         uniformly without replacement, or a scheme: `ProportionalSampling`, `ScaledSampling`.
     client, server : optimisers
         CLIENTOPT and SERVEROPT; default plain SGD and averaging.
+    aggregation : aggregate
+        What the server makes of the answers: `WeightedMean`, the default, `CoordinateMedian`, `TrimmedMean` or
+        `GeometricMedian`. No theorem gives a step for the last three.
     shadow : bool
         Keep the averaged local iterates of every round in ``state.shadow`` (R, tau, *model), and their mean objective
         in the trace as ``shadow_value``: (1/tau) sum_k F(wbar^{t,k}), k = 1, ..., tau. All clients must take equally
@@ -109,12 +113,14 @@ class FedAvg(local_work.AveragedWork):
     participation: participation.AnyParticipation = 1.0
     client: optimizers.ClientOptimizer = optimizers.ClientSGD()
     shadow: Flag = False
+    aggregation: aggregation.Aggregate = aggregation.WeightedMean()
     sums: pooled_sums.Sums = PlainSums()
 
     def check_fit(self, problem: FederatedProblem, R: int) -> None:
         """Raise if a setting does not fit the problem and its R trajectories."""
         super().check_fit(problem, R)
         pooled_sums.check_fit(self)
+        aggregation.check_fit(self)
         if self.shadow and pooled_sums.hides(self):
             raise bad("FedAvg.shadow", "be False with SecureSums", "True", "local iterates of clients are not sums")
 
@@ -131,13 +137,17 @@ class FedAvg(local_work.AveragedWork):
 
     def ahead(self, problem: Problem, server: Any, state: averaging.State, draws: Draws, n: int) -> Any:
         """Return the states after each of n rounds, or None where rounds are computed one by one."""
-        W = None if self.shadow or pooled_sums.hides(self) else self.models_ahead(problem, server, state.w, draws, n)
+        W = None if self.shadow or not self._averages else self.models_ahead(problem, server, state.w, draws, n)
         return None if W is None else (averaging.State(w, *state[1:]) for w in W)
 
     observe = averaging.observe_shadow
 
     def traits(self, problem: Problem) -> Traits:
-        return self.averaging_traits(problem, plain=self.client.plain(), averaged=not pooled_sums.hides(self))
+        return self.averaging_traits(problem, plain=self.client.plain(), averaged=self._averages)
+
+    @property
+    def _averages(self) -> bool:
+        return aggregation.is_mean(self) and not pooled_sums.hides(self)
 
     default_step = automatic_steps.of_averaging
     constant_step = automatic_steps.of_clients

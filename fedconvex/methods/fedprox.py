@@ -26,11 +26,11 @@ import numpy as np
 from fedconvex._check import bad, equal_by_type, flag, real, wrong_type
 from fedconvex.draws import STRAGGLING, Draws, below, stream, uniform
 from fedconvex.fields import Flag, OneOrMore, count, nonnegative, positive
-from fedconvex.kernels import averages, descent, row_losses
+from fedconvex.kernels import descent, row_losses
 from fedconvex.kernels.cache import kernel
 from fedconvex.kernels.penalised import in_place, penalty_values, proximal_point
 from fedconvex.loss_traits import traits
-from fedconvex.methods.parts import local_work, optimizers, step_sizes
+from fedconvex.methods.parts import aggregation, local_work, optimizers, step_sizes
 from fedconvex.methods.parts.participation import who_takes_part
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.solvers.proximal.composite_points import composite_points
@@ -198,6 +198,8 @@ class FedProx(local_work.AveragedWork):
         Clients per round, as for `FedAvg`.
     client, server : optimisers
         CLIENTOPT and SERVEROPT; default plain SGD and averaging. CLIENTOPT is given the gradients of h_k.
+    aggregation : aggregate
+        As for `FedAvg`; only the mean with a penalty.
     inexactness : bool
         Measure gamma_k of every answer: the trace gains ``gamma_max`` and ``gamma_mean`` over the sampled clients of
         the round. This costs a gradient of all rows of these clients at w_t and one at w_k, and no communication.
@@ -242,6 +244,7 @@ class FedProx(local_work.AveragedWork):
     solver: Annotated[ProximalPoint, valid_solver] | None = None
     stragglers: Annotated[Stragglers, valid_stragglers] | None = None
     client: optimizers.ClientOptimizer = optimizers.ClientSGD()
+    aggregation: aggregation.Aggregate = aggregation.WeightedMean()
     inexactness: Flag = False
 
     def __post_init__(self) -> None:
@@ -267,6 +270,7 @@ class FedProx(local_work.AveragedWork):
     def check_fit(self, problem: Any, R: int) -> None:
         """Raise if a setting does not fit the problem: exact solutions need strong convexity and a curved loss."""
         super().check_fit(problem, R)
+        aggregation.check_fit(self)
         if getattr(problem, "penalty", None) is not None:
             self._check_penalty(problem)
         if self.solver is None:
@@ -290,6 +294,9 @@ class FedProx(local_work.AveragedWork):
             cure = "a server that moves further, or elsewhere, leaves the set where the penalty is finite"
             must = "be Averaging(), or ServerSGD of a step of at most 1 without momentum"
             raise bad("FedProx.server with a penalty", must, f"{self.server!r}", cure)
+        if not aggregation.is_mean(self):
+            cure = "others may leave the set where the penalty is finite"
+            raise bad("FedProx.aggregation with a penalty", "be WeightedMean()", f"{self.aggregation!r}", cure)
         if self.inexactness:
             raise bad("FedProx.inexactness", "be False where there is a penalty", got, "h_k has no gradient")
         if self.solver is None and in_place(problem) is None:
@@ -355,7 +362,7 @@ class FedProx(local_work.AveragedWork):
             kept = np.where(reply.late, 0.0, weights)
             total = kept.sum(axis=1, keepdims=True)
             everyone_late, weights = total[:, 0] == 0.0, kept / np.where(total > 0.0, total, 1.0)
-        average = averages.over_clients(weights, reply.w)
+        average = self.aggregation.of(weights, reply.w)
         if everyone_late is not None:
             average[everyone_late] = state.w[everyone_late]
         server, w = self.server.move(state.server, state.w, average)  # 7
@@ -371,7 +378,12 @@ class FedProx(local_work.AveragedWork):
     def ahead(self, problem: Problem, server: Any, state: State, draws: Draws, n: int) -> Any:
         """Return the states after each of n rounds, or None where rounds are computed one by one."""
         smooth, fixed = getattr(problem, "penalty", None) is None, not isinstance(self.proximal_mu, AdaptiveProximal)
-        if not (smooth and fixed) or self.solver is not None or self.stragglers is not None or self.inexactness:
+        if (
+            not (smooth and fixed and aggregation.is_mean(self))
+            or self.solver is not None
+            or self.stragglers is not None
+            or self.inexactness
+        ):
             return None
         W = self.models_ahead(problem, server, state.w, draws, n, state.mu)
         return None if W is None else (State(w, *state[1:]) for w in W)
@@ -379,7 +391,7 @@ class FedProx(local_work.AveragedWork):
     def traits(self, problem: Problem) -> Traits:
         smooth = getattr(problem, "penalty", None) is None
         plain = smooth and self.proximal_mu == 0.0 and self.stragglers is None and self.client.plain()
-        averaged = self.stragglers is None or not self.stragglers.drop
+        averaged = aggregation.is_mean(self) and (self.stragglers is None or not self.stragglers.drop)
         late = ("stragglers",) if self.stragglers is not None and self.stragglers.share > 0.0 else ()
         found = self.averaging_traits(problem, *late, plain=plain, averaged=averaged)
         if smooth and self.stragglers is None and self.client.plain() and isinstance(self.proximal_mu, float):

@@ -23,9 +23,9 @@ from fedconvex.fields import Flag
 from fedconvex.kernels import batches, jobs
 from fedconvex.kernels.cache import part
 from fedconvex.kernels.ridges import at
-from fedconvex.methods.parts import averaging, local_work, step_sizes
+from fedconvex.methods.parts import aggregation, averaging, local_work, step_sizes
 from fedconvex.methods.parts.averaging import Message, Reply
-from fedconvex.problems import Problem
+from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import Traits
 
 _UP = 2.0**600
@@ -51,6 +51,8 @@ class FedSAM(local_work.AveragedWork):
         Clients per round, as for `FedAvg`.
     server : optimiser
         SERVEROPT; default averaging. ``ServerSGD(eta_g)`` is the paper's global step size.
+    aggregation : aggregate
+        As for `FedAvg`.
     shadow : bool
         Keep the averaged local iterates of every round, as for `FedAvg`.
 
@@ -81,7 +83,13 @@ class FedSAM(local_work.AveragedWork):
     schedules = frozenset({"step_size", "rho"})
 
     rho: step_sizes.NonnegativeSchedule = 0.05
+    aggregation: aggregation.Aggregate = aggregation.WeightedMean()
     shadow: Flag = False
+
+    def check_fit(self, problem: FederatedProblem, R: int) -> None:
+        """Raise if a setting does not fit the problem and its R trajectories."""
+        super().check_fit(problem, R)
+        aggregation.check_fit(self)
 
     init = averaging.init  # 1
     broadcast = averaging.broadcast  # 2
@@ -101,7 +109,7 @@ class FedSAM(local_work.AveragedWork):
     observe = averaging.observe_shadow
 
     def traits(self, problem: Problem) -> Traits:
-        return self.averaging_traits(problem, plain=self.rho == 0.0)
+        return self.averaging_traits(problem, plain=self.rho == 0.0, averaged=aggregation.is_mean(self))
 
 
 # ---------------------------------------------------------------- local steps

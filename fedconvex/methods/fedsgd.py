@@ -16,9 +16,17 @@ import numpy as np
 from fedconvex._check import bad
 from fedconvex.draws import Draws
 from fedconvex.fields import CheckedFields, Count, Flag
-from fedconvex.kernels import averages, jobs, row_losses
+from fedconvex.kernels import jobs, row_losses
 from fedconvex.kernels.domain_sums import DomainSums
-from fedconvex.methods.parts import automatic_steps, averaging, local_work, participation, pooled_sums, step_sizes
+from fedconvex.methods.parts import (
+    aggregation,
+    automatic_steps,
+    averaging,
+    local_work,
+    participation,
+    pooled_sums,
+    step_sizes,
+)
 from fedconvex.methods.parts.averaging import Message
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.sums import PlainSums
@@ -55,6 +63,8 @@ class FedSGD(CheckedFields):
         Draw the rows of a mini-batch with replacement.
     shrink : bool
         Let clients with fewer rows than batch_size take all their rows, instead of refusing them.
+    aggregation : aggregate
+        As for `FedAvg`, of gradients.
     sums : `fedconvex.secure.PlainSums` or `fedconvex.secure.SecureSums`
         How the server learns the sums over clients: from the answers, or from masked vectors that reveal nothing else
         (``pip install 'fedconvex[secure]'``).
@@ -88,6 +98,7 @@ class FedSGD(CheckedFields):
     batch_size: Count | None = None
     replacement: Flag = False
     shrink: Flag = False
+    aggregation: aggregation.Aggregate = aggregation.WeightedMean()
     sums: pooled_sums.Sums = PlainSums()
 
     def __post_init__(self) -> None:
@@ -102,6 +113,7 @@ class FedSGD(CheckedFields):
         """Raise if a setting does not fit the problem and its R trajectories."""
         super().check_fit(problem, R)
         pooled_sums.check_fit(self)
+        aggregation.check_fit(self)
         if not self.replacement:
             cure = "use shrink=True (smaller clients take all rows) or replacement=True"
             local_work.check_batches("FedSGD", self._rows(problem), problem, cure)
@@ -127,12 +139,12 @@ class FedSGD(CheckedFields):
         if pooled_sums.hides(self):
             g = pooled_sums.mean(self, reply, state.w.shape[1:])
         else:
-            g = averages.over_clients(weights, reply.g)
+            g = self.aggregation.of(weights, reply.g)
         return State(step_sizes.descend(self.step_size, state.t, state.w, g), state.t + 1)  # 4
 
     def traits(self, problem: Problem) -> Traits:
         sizes, ones = problem.federation.sizes, np.ones(problem.federation.K, dtype=np.int64)
-        rows, step = self._rows(problem), None if pooled_sums.hides(self) else 1.0
+        rows, step = self._rows(problem), 1.0 if aggregation.is_mean(self) and not pooled_sums.hides(self) else None
         local = LocalSteps(self.step_size, ones, rows, sizes, self.replacement, True, True, np.ones(sizes.size))
         return participation.traits_of_sampling(
             self.participation, problem, local=local, server_step=step, by_round=step_sizes.decays(self)

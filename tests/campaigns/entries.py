@@ -153,6 +153,7 @@ RECORDS = {
     "FederatedProblem",
     "ServerProblem",
     "Averaging",
+    *("WeightedMean", "CoordinateMedian", "TrimmedMean", "GeometricMedian"),
     "EntropicStep",
     "ProjectedStep",
     "DomainSampling",

@@ -14,6 +14,7 @@ from fedconvex.engines.flower.records import flwr_app
 from fedconvex.federation import Federation
 from fedconvex.kernels.row_losses import values_gradients_of
 from fedconvex.methods.parts import averaging
+from fedconvex.methods.parts.aggregation import GeometricMedian
 from fedconvex.methods.parts.pooled_sums import hides
 from fedconvex.problems.protocol import has_one_model
 
@@ -193,5 +194,8 @@ def _averages(who: str, method: Any) -> None:
     if each:
         cure = "give a node's method the node's own number, or use client_app"
         raise bad(f"{who}.{each[0]}", "be one number", f"{getattr(method, each[0])!r}", cure)
+    if isinstance(method.aggregation, GeometricMedian):
+        cure = "use client_app: this strategy sees one array at a time, and its median is of all of them together"
+        raise bad(f"{who}.aggregation", "go coordinate by coordinate", f"{method.aggregation!r}", cure)
     if hides(method):
         raise bad(who, "have PlainSums(): Flower's own messages carry models", f"{method.sums!r}", "use client_app")

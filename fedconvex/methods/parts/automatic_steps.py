@@ -171,7 +171,7 @@ def of_averaging(method: Any, problem: Problem) -> DefaultStep:
     t, smooth = traits_of(method, problem), smoothness(method, problem)
     mine = t.local
     if mine is None or not (mine.plain and t.averages) or (mine.factor != 1.0).any():
-        raise no_theorem(method, "optimisers other than plain steps and averaging")
+        raise no_theorem(method, "more than plain steps and a weighted mean")
     tau = mine.equal_steps
     if not mine.fresh:
         raise no_theorem(method, "epochs, whose batches depend on each other", "give local_steps, or a step size")

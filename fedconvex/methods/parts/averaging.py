@@ -1,6 +1,7 @@
 """Federated averaging whose local steps are left open: `FedAvg`, and the methods that change nothing but its steps.
 
-The server sends w_t to the sampled clients and moves by SERVEROPT along the weighted average of their answers.
+The server sends w_t to the sampled clients and moves by SERVEROPT to the weighted average of their answers, or to
+another aggregate of them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex.methods.parts import participation, pooled_sums
+from fedconvex.methods.parts import aggregation, participation, pooled_sums
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import not_sent
 
@@ -47,12 +48,15 @@ def broadcast(method: Any, state: State) -> Message:
 
 
 def aggregate(method: Any, state: State, clients: np.ndarray, weights: np.ndarray, reply: Any) -> State:
-    """Return w_{t+1} = SERVEROPT(w_t, sum_k q_k w_k - w_t), q_k the weights of the participants."""
+    """Return w_{t+1} = SERVEROPT(w_t, sum_k q_k w_k - w_t), q_k the weights of the participants.
+
+    In the place of the weighted mean another aggregate may stand.
+    """
     if pooled_sums.hides(method):
         average = pooled_sums.mean(method, reply, state.w.shape[1:])
         server, w = method.server.move(state.server, state.w, average)
         return State(w, server, state.shadow)
-    average = participation.average(method.participation, weights, state.w, reply.w)
+    average = aggregation.combined(method, weights, state.w, reply.w)
     server, w = method.server.move(state.server, state.w, average)
     if not reply.path.size:
         return State(w, server, state.shadow)

@@ -13,7 +13,6 @@ sign 1 + ceil(log2(s + 1)). Draws are keyed by client: a client alone draws what
 from __future__ import annotations
 
 import math
-import re
 from functools import partial
 from typing import Annotated, Any, NamedTuple
 
@@ -21,6 +20,7 @@ import numpy as np
 
 from fedconvex._check import bad, equal_by_type, real, whole, wrong_type
 from fedconvex.draws import COMPRESSION, Draws, choose, stream, uniform
+from fedconvex.fields import read_kind
 from fedconvex.kernels.cache import kernel
 from fedconvex.problems import FederatedProblem
 from fedconvex.traits import counted_by
@@ -174,8 +174,7 @@ class Dithering(NamedTuple):
 
 def valid(who: str, C: Any) -> Any:
     """Return a compressor, one of those here by its name too ("TopK(3)"), or raise unless its setting is whole."""
-    if isinstance(C, str) and (found := re.fullmatch(r"(TopK|RandK|Dithering)\((\d+)\)", C.strip())):
-        C = {"TopK": TopK, "RandK": RandK, "Dithering": Dithering}[found[1]](int(found[2]))
+    C = read_kind(C, TopK, RandK, Dithering)
     if isinstance(C, type) or not all(callable(getattr(C, name, None)) for name in ("pack", "unpack", "bits")):
         raise wrong_type(who, "be a compressor such as TopK(3)", f"{C!r}")
     for name in getattr(C, "_fields", ()):
