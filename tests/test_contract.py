@@ -107,6 +107,7 @@ from fedconvex.methods import (
     VerticalAcceleratedGradient,
     VerticalGradientDescent,
     VerticalNewtonCG,
+    WeightedMean,
 )
 from fedconvex.problems import (
     Covariance,
@@ -917,7 +918,11 @@ def plain_fedavg(method, problem, rounds, seed):
     return models, shadow
 
 
-REFERENCED = {n: m for n, m in CONFIGURATIONS.items() if isinstance(m, FedAvg) and m.participation is None}
+REFERENCED = {  # other aggregates than the mean: test_aggregation.py
+    n: m
+    for n, m in CONFIGURATIONS.items()
+    if isinstance(m, FedAvg) and m.participation is None and m.aggregation == WeightedMean()
+}
 REFERENCED |= {
     "epochs": FedAvg(step_size=0.2, epochs=2, batch_size=3),
     "epochs replacement": FedAvg(step_size=0.2, epochs=2, batch_size=3, replacement=True),
