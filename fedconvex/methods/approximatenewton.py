@@ -23,16 +23,14 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, wrong_type
+from fedconvex._check import bad
 from fedconvex.constants import default_steps
 from fedconvex.constants.default_steps import DefaultStep
 from fedconvex.draws import Draws
-from fedconvex.fields import AtLeastZero, CheckedFields, Flag, Positive
+from fedconvex.fields import AtLeastZero, CheckedFields, Flag, Inside, Positive
 from fedconvex.kernels import averages, row_losses
-from fedconvex.loss_traits import traits
-from fedconvex.methods.parts import automatic_steps, newton_steps, participation, step_sizes
+from fedconvex.methods.parts import automatic_steps, newton_steps, participation, step_sizes, tilted_points
 from fedconvex.problems import FederatedProblem, Problem
-from fedconvex.solvers.proximal.smooth_points import proximal_points
 from fedconvex.traits import REFUSE, Traits, not_sent
 from fedconvex.words import Words
 
@@ -140,13 +138,6 @@ def _fractions(F: np.ndarray, state: State) -> np.ndarray:
     return FRACTIONS[np.where(enough.any(axis=1), first, np.argmin(F, axis=1))]
 
 
-def _needs_curvature(method: Any, problem: Any) -> None:
-    """Raise if the loss has no curvature."""
-    if not (kind := traits(problem.loss)).curved:
-        cure = "use a smooth loss, for example SmoothedHinge(gamma)" if kind.kinked else "declare its curvature"
-        raise wrong_type(f"{type(method).__name__}: problem", "have a loss with a curvature", f"{problem.loss!r}", cure)
-
-
 # ---------------------------------------------------------------- the methods
 
 
@@ -205,7 +196,7 @@ class GIANT(CheckedFields):
     def check_fit(self, problem: FederatedProblem, R: int) -> None:
         """Raise if the loss has no curvature."""
         super().check_fit(problem, R)
-        _needs_curvature(self, problem)
+        tilted_points.needs_curvature(self, problem)
 
     def words(self, problem: FederatedProblem) -> Words:
         return Words(f"GIANT, {'with a line search' if self.line_search else 'whole steps'}")
@@ -240,6 +231,9 @@ class DANE(CheckedFields):
         1/m, of the proximal term; "auto" is that of a theorem below, with the dissimilarity of the Hessians.
     eta : float
         Weight of the gradient of F.
+    accuracy : float, optional
+        theta in (0, 1): clients take gradient steps until the gradient of their problem is at most theta m ‖v - w‖. No
+        theorem covers it: `SDANE` has one. Default: they solve exactly.
     leader : label of a client, or int, optional
         The one client that solves; a number that is no label counts clients in the order of their keys, from 0.
     line_search : bool
@@ -254,7 +248,7 @@ class DANE(CheckedFields):
 
     Notes
     -----
-    Theorem (derived; stated in `StabilizedDANE`, whose exact stages these are). Let f_k be mu-strongly convex, the f_k
+    Theorem (derived in `SDANE`, whose exact stages these are). Let f_k be mu-strongly convex, the f_k
     have the second-order dissimilarity delta (`fedconvex.constants.similarity`), eta = 1 and m >= delta/sqrt 2.
     Then F(w_T) - F* <= (m/2) (1 + mu/m)^{-(T - 1)} ‖w_0 - w*‖^2 after T stages.
 
@@ -288,6 +282,7 @@ class DANE(CheckedFields):
 
     step_size: AutomaticConstant
     eta: Positive = 1.0
+    accuracy: Inside | None = None
     leader: Any = None
     line_search: Flag = False
     tol: Positive = 1e-13
@@ -297,7 +292,7 @@ class DANE(CheckedFields):
     def check_fit(self, problem: FederatedProblem, R: int) -> None:
         """Raise if a setting does not fit the problem and its R trajectories."""
         super().check_fit(problem, R)
-        _needs_curvature(self, problem)
+        tilted_points.check_fit(self, problem)
         if self.leader is not None:
             self._leader(problem)
 
@@ -327,9 +322,7 @@ class DANE(CheckedFields):
         """Return d_k (R, m, *model) of line 6."""
         eta = step_sizes.round_step_sizes(self.step_size, draws.trajectory, draws.round)
         c = row_losses.gradients_of(problem, w, clients) - self.eta * g[:, None]
-        start = np.broadcast_to(w[:, None], c.shape).copy()
-        centre = start + eta.reshape(-1, *[1] * w.ndim) * c
-        return proximal_points(problem, clients, centre, 1.0 / eta, start.copy(), self.tol) - start  # 6
+        return tilted_points.points(problem, clients, w, c, 1.0 / eta, self.tol, self.accuracy) - w[:, None]  # 6
 
     def gradient_passes(self, problem: FederatedProblem) -> float:
         """Return the passes over all rows that a round takes on average, a local solution counted as ten."""
@@ -340,4 +333,6 @@ class DANE(CheckedFields):
 
     def default_step(self, problem: Problem) -> DefaultStep:
         smooth = automatic_steps.smoothness(self, problem)
+        if self.accuracy is not None:
+            raise automatic_steps.no_theorem(self, "clients that solve nearly", "take SDANE, or give a step size")
         return default_steps.similarity_step(problem, smooth, None if self.leader is None else self._leader(problem))
