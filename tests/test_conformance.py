@@ -105,6 +105,8 @@ def test_the_table_has_the_averaging_and_agnostic_family():
         "FedLin",
         "GIANT",
         "DANE",
+        "SDANE",
+        "AcceleratedSDANE",
         "Scaffnew",
     )  # pooled rows, stages, no averages
     family = [name for name in CONFIGURATIONS if name.split()[0] not in others]

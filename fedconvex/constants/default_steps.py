@@ -11,7 +11,7 @@ function            step                                    theorem
 `contraction_step`  2/(L + mu), L of the roughest client    Nesterov 2018, Theorem 2.1.15; see `Scaffnew`
 `difference_step`   1/(L (1 + 6 omega/n))                   derived, see `DIANA`
 `feedback_step`     1/(L_F + Lt sqrt(2 beta/theta))         Richtarik et al., NeurIPS 2021, Theorem 2; see `EF21`
-`similarity_step`   sqrt(2)/delta, or 1/sigma of a leader   derived, see `DANE`
+`similarity_step`   sqrt(2)/delta, or 1/sigma of a leader   derived, see `SDANE`
 `even_step`         a/L, a the maximum of a c(a, tau)       derived, see `FedLin`
 `invariant_step`    1/L of the quartic where it is <= J(0)  fedconvex, below
 `reduction_step`    the least factor of an epoch            Johnson, Zhang, NIPS 2013, Theorem 1 (docs/theory/svrg.md)
@@ -326,8 +326,12 @@ def feedback_step(smooth: Smoothness, L_mean: float, delta: float) -> DefaultSte
     return DefaultStep(value, f"1/({smooth.name} of F + Lt sqrt(2 beta/theta))", "Richtarik et al. 2021, Theorem 2")
 
 
-def similarity_step(problem: Any, smooth: Smoothness, leader: int | None = None) -> DefaultStep:
+def similarity_step(
+    problem: Any, smooth: Smoothness, leader: int | None = None, accuracy: float | None = None
+) -> DefaultStep:
     """Return sqrt(2)/delta, delta the dissimilarity of the clients' Hessians; with a leader 1/sigma, of it and F.
+
+    Where clients solve to an accuracy theta only, (1 - theta^2)/delta.
 
     At most 10^6/L: any smaller step is as good for the theorems, and larger ones would be divided by rounding.
 
@@ -341,7 +345,9 @@ def similarity_step(problem: Any, smooth: Smoothness, leader: int | None = None)
     """
     if leader is None:
         found, root = second_order_dissimilarity(problem), math.sqrt(2.0)
-        formula, source = "sqrt(2)/delta", "derived, see DANE"
+        formula, source = "sqrt(2)/delta", "derived, see SDANE"
+        if accuracy is not None:
+            root, formula = 1.0 - accuracy**2, "(1 - theta^2)/delta"
     else:
         found, root = leader_dissimilarity(problem, leader), 1.0
         formula, source = "1/sigma", "Hendrikx et al. 2020; derived, see DANE"

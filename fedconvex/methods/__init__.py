@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from fedconvex.methods.radfed import RADFed
     from fedconvex.methods.scaffnew import Scaffnew
     from fedconvex.methods.scaffold import SCAFFOLD
+    from fedconvex.methods.stabilizeddane import SDANE, AcceleratedSDANE
     from fedconvex.methods.svrg import SVRG
     from fedconvex.methods.trackedblocks import TrackedBlockDescent
     from fedconvex.methods.verticalgradient import VerticalAcceleratedGradient, VerticalGradientDescent
@@ -81,10 +82,12 @@ __all__ = [
     "GIANT",
     "MOCHA",
     "SCAFFOLD",
+    "SDANE",
     "SGD",
     "SVRG",
     "VIRTUAL",
     "AcceleratedGradient",
+    "AcceleratedSDANE",
     "AdaptiveProximal",
     "AgnosticFedAvg",
     "ApproxFedAvg",
