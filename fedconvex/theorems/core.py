@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedconvex.theorems import (
+    accelerated,
     agnostic_clients,
     agnostic_floats,
     agnostic_generalisation,
@@ -21,6 +22,7 @@ from fedconvex.theorems import (
     fedavg_limit,
     fedavg_refined,
     fedavg_strongly_convex,
+    fedlin,
     fedprox,
     fedsam,
     games,
@@ -56,6 +58,8 @@ CORE = (
     fedprox,
     fedsam,
     svrg,
+    accelerated,
+    fedlin,
     hedging,
     fedavg_limit,
     radfed_limit,
