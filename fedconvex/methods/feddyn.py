@@ -61,7 +61,8 @@ class FedDyn(CheckedFields):
     Parameters
     ----------
     alpha : float
-        Weight of the proximal term. Small ones need not converge where clients differ much.
+        Weight of the proximal term. With exact solutions and full participation every one converges for strongly
+        convex smooth clients, fastest about (mu L)^(1/2); small ones take long (docs/theory/feddyn.md).
     tol : float
         Clients solve up to ‖w_k - argmin‖ <= tol (1 + ‖w_k‖), or until rounding stops the progress.
     local_steps : int, optional

@@ -13,6 +13,7 @@ Statement
 
     FedAvg, E steps eta:        s(h) = (1 - (1 - eta h)^E)/h  (eta E at h = 0)
     FedAvg, E -> infinity:      s(h) = 1/h for h > 0: with regular H_k, w_inf = sum p_k w_k*, the mean of minimisers
+    FedNova, E_k steps eta:     s(h) = (1 - (1 - eta h)^E_k)/(E_k h), beta times sum p_k E_k
     FedProx, exact prox(mu'):   s(h) = 1/(h + mu')
     FedProx, E steps eta:       s(h) = (1 - (1 - eta (h + mu'))^E)/(h + mu').
 
@@ -49,6 +50,7 @@ __all__ = [
     "average_minimisers_round",
     "fedavg_filter",
     "fedavg_round",
+    "fednova_round",
     "fedprox_inexact_round",
     "fedprox_round",
     "filtered_round",
@@ -263,6 +265,23 @@ def fedavg_round(problem: Problem, *, step_size: float, local_steps: Any, server
     eta, q = real("step_size", step_size, low=0.0, strict=True), quadratic(problem)
     E = per_client("local_steps", local_steps, len(q.p)).tolist()
     return _filtered(q, lambda h, k: _steps(h, eta, E[k]), server_step)
+
+
+def fednova_round(problem: Problem, *, step_size: float, local_steps: Any, server_step: float = 1.0) -> Affine:
+    """Return FedNova's round: client k moves by 1/E_k of its E_k steps, the server by sum_k p_k E_k times their mean.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Problem, Squared
+    >>> from fedconvex.theory.fixed_points import fednova_round
+    >>> problem = Problem(Federation.from_clients([([[1.0]], [1.0]), ([[2.0]], [6.0])]), Squared())
+    >>> fednova_round(problem, step_size=1e-6, local_steps=[4, 1]).limit().round(4)  # the minimiser of F
+    array([2.6])
+    """
+    eta, q = real("step_size", step_size, low=0.0, strict=True), quadratic(problem)
+    beta = real("server_step", server_step, low=0.0, strict=True)
+    E = per_client("local_steps", local_steps, len(q.p)).tolist()
+    return _filtered(q, lambda h, k: _steps(h, eta, E[k]) / E[k], beta * float(q.p @ E))
 
 
 def fedavg_filter(H: np.ndarray, *, step_size: float, local_steps: int) -> np.ndarray:
