@@ -23,7 +23,7 @@ MISSING_LEVEL, OTHER_LEVEL = "(missing)", "(other)"
 FAMILIES = ("gaussian", "logistic", "poisson", "quasipoisson", "gamma", "multinomial", "cox")
 KINDS = ("pooled", "afl", "mean-regularised", "alone")  # what `compare` sets side by side, in the order of tables
 USUAL = ("pooled", "mean-regularised", "alone")  # where no kinds are named: AFL tells of single sites
-NOT_YET = ("mocha",)
+NOT_YET, TIED = ("mocha",), ("mean-regularised",)
 COMPARED = "compare"  # in the place of an l2
 LOSSES = {"squared": "Squared", "logistic": "Logistic"}
 OUTCOME = ("column", "event", "entry")  # keys of the target that name columns
@@ -143,7 +143,7 @@ ANALYSE: Section = {
     "intervals": Key(one_of("wald", "profile"), "wald"),
 }
 COMPARE: Section = {
-    "kinds": Key(_kinds, USUAL),
+    "kinds": Key(_kinds, None),
     "test_size": Key(_test_size, 0.25),
     "folds": Key(count(2, 20), 5),
     "splits": Key(count(1, 80), 1),
@@ -447,6 +447,11 @@ def _check_formula(file: Tables, target: dict[str, Any], written: str | None, co
 def _check_compared(file: Tables, asked: dict[str, dict[str, Any]]) -> None:
     """Raise unless rows can be divided as is asked, and an l2 that is to be chosen will be."""
     if (found := asked.get("compare")) is not None:
+        several = len(file.section(TARGET, "target")["values"] or ()) > 2
+        tied = [kind for kind in TIED if kind in (found["kinds"] or ())]
+        if several and tied:
+            raise bad(file.where("ask", "compare", "kinds"), "be of two classes or numbers", tied[0], "leave it out")
+        found["kinds"] = found["kinds"] or tuple(k for k in USUAL if not (several and k in TIED))
         from fedconvex.comparison.splits import checked_splits
 
         try:
@@ -462,7 +467,8 @@ def _check_target(file: Tables, target: dict[str, Any], asked: dict[str, dict[st
     """Raise unless the target is what is asked about: two values for logistic, numbers otherwise."""
     for what, settings in asked.items():
         values = target["values"]
-        kind = settings.get("family") or settings.get("loss") or ("squared" if values is None else "logistic")
+        usual = "squared" if values is None else "logistic" if len(values) == 2 else "multinomial"
+        kind = settings.get("family") or settings.get("loss") or usual
         if (kind == "cox") != (target["event"] is not None):
             cure = 'event = "died", and family = "cox": no other question is one of times'
             raise bad(file.where("target", "event"), f"name the events of cox, and of nothing else: {what}", kind, cure)

@@ -100,7 +100,8 @@ class Search:
     def _standardised(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Return how every set is standardised, and whether its intercept is free of l2: by two sums."""
         plan, S = self.plan, self.plan.sets
-        center, unit = (np.tile(np.append(a, last), (S, 1)) for a, last in zip(plan.units, (0.0, 1.0), strict=True))
+        targets = zip(plan.units, (0.0, 1.0), strict=True)
+        center, unit = (np.tile(np.append(a, [last] * plan.outputs), (S, 1)) for a, last in targets)
         for _ in range(2):
             found = self.total("moments", {"center": center, "unit": unit})
             mean, square = found["sum"], found["square"]
@@ -112,8 +113,35 @@ class Search:
         free = np.ones(S, dtype=bool)
         if traits(plan.loss).task == "classification":
             target = np.tile([0.0, 1.0], (S, 1))
-            free = np.abs(center[:, -1]) < 1.0 - 1e-9  # labels -1 and +1, some of each
-        return {"shift": center[:, :-1], "scale": scale[:, :-1], "target": target}, free
+            free = np.asarray(np.abs(center[:, -1]) < 1.0 - 1e-9)  # labels -1 and +1, some of each
+            if plan.outputs > 1:
+                free = np.asarray((center[:, plan.p - 1 :] > 1e-9).all(axis=1))  # shares of classes
+        return {"shift": center[:, : plan.p - 1], "scale": scale[:, : plan.p - 1], "target": target}, free
+
+    def ridge(self, part: np.ndarray, l2: np.ndarray) -> np.ndarray:
+        """Return the weights of squares, (M, size): l2, and none of intercepts that are free."""
+        weight = np.tile(l2[:, None, None], (1, self.plan.outputs, self.plan.p))
+        weight[self.free[part], :, -1] = 0.0
+        return weight.reshape(len(part), -1)
+
+    def anchored(self, part: np.ndarray, slopes: np.ndarray, hessians: np.ndarray) -> None:
+        """Give a curvature to what free intercepts of several classes have in common, along which nothing changes.
+
+        Parameters
+        ----------
+        part : array (m,)
+            Sets of rows.
+        slopes : array (m, ..., size)
+            Gradients, from which rounding along it is taken.
+        hessians : array (m, size, size)
+        """
+        if self.plan.outputs == 1:
+            return
+        common = np.zeros((self.plan.outputs, self.plan.p))
+        common[:, -1] = self.plan.outputs**-0.5
+        u, free = common.ravel(), self.free[part]
+        slopes[free] -= (slopes[free] @ u)[..., None] * u
+        hessians[free] += np.outer(u, u)
 
     def validated(self, kind: str) -> list[Tuned]:
         """Return what cross-validation chooses in each pass."""
@@ -167,10 +195,8 @@ class Search:
         """
         if kind == "afl":
             return FairQuestions(self, part, l2).models()[0]
-        M, p = len(part), self.plan.p
-        weight = np.tile(l2[:, None], (1, p))
-        if kind == "pooled":
-            weight[self.free[part], -1] = 0.0
+        M, p = len(part), self.plan.size
+        weight = self.ridge(part, l2) if kind == "pooled" else np.tile(l2[:, None], (1, p))
         lost = np.zeros(M)
         search, quadratic = newton_steps.start(np.zeros((M, p))), traits(self.plan.loss).quadratic
         for _ in range(MOST):
@@ -188,6 +214,8 @@ class Search:
             slope[live] = unit[:, None] * found["slope"] + weight[live] * at
             hessians = unit[:, None] * found["bend"]
             bend[live] = [symmetric(t, p) + np.diag(w) for t, w in zip(hessians, weight[live], strict=True)]
+            if kind == "pooled":
+                self.anchored(part, slope, bend)
             search = newton_steps.absorb(search, value, slope, bend)
             near = search.decrement <= _ACCURACY * (1.0 + np.abs(search.value))
             search.settled[near | (quadratic & np.isfinite(search.value)) | (lost > _LOST)] = True

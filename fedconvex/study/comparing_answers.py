@@ -1,11 +1,12 @@
 """What a study's coordinator asks of a site to compare, and what it is told.
 
 M models, each of a set of rows s and with its l2, travel with the frame of all sets: by what columns and target are
-standardised. Sums of a set are divided by the rows of all sites in it.
+standardised. Sums of a set are divided by the rows of all sites in it. Of C classes, three or more, the target is C
+indicators, and models are p = C (d + 1) numbers, class by class.
 
 | question | answer |
 |---|---|
-| center, unit (S, p) | sums of columns and target, the target last, less the centres in these units; and of squares |
+| center, unit (S, q) | sums of columns and target, the target last, less the centres in these units; and of squares |
 | pooled, mean-regularised (M, p) | value, gradient, Hessian's triangle (`comparing_site`), unless few rows make it up |
 | afl (M, p), weights (M, K) | value and gradient of f_k in the site's place; lambda_k times its Hessian's triangle |
 | these with held (M,) | losses of the rows of the set's fold; of afl in the site's place |
@@ -30,7 +31,7 @@ from fedconvex.remote.kinds import FLOATS, Kind
 from fedconvex.remote.messages import Refused
 from fedconvex.study import comparing_scores as scored
 from fedconvex.study.comparing_plan import ComparePlan
-from fedconvex.study.comparing_site import ComparedSite, in_place, models_of, sums_at
+from fedconvex.study.comparing_site import ComparedSite, in_place, models_of, scores_at, sums_at
 
 Arrays = Mapping[str, np.ndarray]
 FRAME = ("shift", "scale", "target")
@@ -79,8 +80,8 @@ def shapes(problem: Any, asked: Arrays) -> dict[str, tuple[int, ...]]:
     if what.endswith(" held"):
         return {"losses": (m,)}
     if what == "afl":
-        return {"site_loss": (m, K), "site_slope": (m, K, plan.p), "bend": (m, plan.t), "lost": (m,)}
-    return {"loss": (m,), "slope": (m, plan.p), "bend": (m, plan.t), "lost": (m,)}
+        return {"site_loss": (m, K), "site_slope": (m, K, plan.size), "bend": (m, plan.t), "lost": (m,)}
+    return {"loss": (m,), "slope": (m, plan.size), "bend": (m, plan.t), "lost": (m,)}
 
 
 def told_apart(plan: ComparePlan, K: int, asked: Arrays) -> tuple[int, int]:
@@ -108,15 +109,21 @@ def _fair(plan: ComparePlan) -> int:
 
     The Hessian is among them: of sums with weights that the coordinator chooses, as many as there are sites tell each.
     """
-    return 1 + plan.p + plan.t
+    return 1 + plan.size + plan.t
 
 
 def what_leaves(plan: ComparePlan) -> list[tuple[str, str, int, str, bool]]:
     """Return what leaves a site when: what it is, numbers in one answer, how often, and if a sum hides it."""
-    first, p, t, L = "before the first model", plan.p, plan.t, len(L2S)
+    first, p, t, L = "before the first model", plan.size, plan.t, len(L2S)
     of, hidden = f"of {plan.models} models, each of the rows outside a fold", plan.hidden
     out: list[tuple[str, str, int, str, bool]] = [
-        (first, f"sums of columns, target and squares of {plan.sets} sets of rows", 4 * plan.sets * p, "once", hidden)
+        (
+            first,
+            f"sums of columns, target and squares of {plan.sets} sets of rows",
+            4 * plan.sets * plan.columns,
+            "once",
+            hidden,
+        )
     ]
     once = "every round" if not traits(plan.loss).quadratic else "once"
     for kind in (k for k in plan.kinds if k != "alone"):
@@ -176,15 +183,15 @@ def report(problem: Any, k: int, asked: Arrays) -> dict[str, np.ndarray]:
 def _check(problem: Any, what: str, asked: Arrays) -> None:
     """Raise `Refused` unless the arrays of a question fit together, and are finite."""
     plan, m = problem.plan, len(asked.get("part", ()))
-    S, P, p = plan.sets, plan.passes, plan.p
+    S, P, p, q = plan.sets, plan.passes, plan.p, plan.columns
     wanted = {
-        **dict.fromkeys(("center", "unit"), (S, p)), **dict.fromkeys(("shift", "scale"), (S, p - 1)),
+        **dict.fromkeys(("center", "unit"), (S, q)), **dict.fromkeys(("shift", "scale"), (S, p - 1)),
         "target": (S, 2), "part": (m,), "l2": (m,), "held": (m,), "alone": (P,),
         "score": (1,), "row": (1,), "spread": scored.spread_shape(plan), "weights": (m, problem.federation.K),
     }  # fmt: skip
     rows = P if what in ("score", "row") else m
     for kind in plan.kinds:
-        wanted |= {kind: (rows, p), f"{kind} l2": (P,)} if kind != "alone" else {}
+        wanted |= {kind: (rows, plan.size), f"{kind} l2": (P,)} if kind != "alone" else {}
     for name, a in asked.items():
         if a.dtype != FLOATS or a.shape != wanted[name] or not np.isfinite(a).all():
             raise Refused(f"its {name} is no finite array {wanted[name]}")
@@ -206,10 +213,11 @@ def _check(problem: Any, what: str, asked: Arrays) -> None:
 
 def _moments(problem: ComparedSite, asked: Arrays) -> dict[str, np.ndarray]:
     """Return the sums of the columns of every set, and of their squares, over the rows of all sites in it."""
-    fed, total = problem.federation, problem.counts.train.sum(axis=0)
+    fed, total, C = problem.federation, problem.counts.train.sum(axis=0), problem.plan.outputs
+    Y = fed.y[:, None] if C == 1 else fed.y[:, None] == np.arange(C)
     out = {name: np.empty(asked["center"].shape) for name in ("sum", "square")}
     for s, train in enumerate(problem.parted.train):
-        Z = (np.column_stack([fed.X[train], fed.y[train]]) - asked["center"][s]) / asked["unit"][s]
+        Z = (np.column_stack([fed.X[train], Y[train]]) - asked["center"][s]) / asked["unit"][s]
         out["sum"][s], out["square"][s] = Z.sum(axis=0) / total[s], (Z * Z).sum(axis=0) / total[s]
     return out
 
@@ -231,7 +239,7 @@ def _held(problem: ComparedSite, kind: str, s: int, asked: Arrays, at: np.ndarra
     """Return the losses of the rows of a set's fold at models that were fitted to the others."""
     W = models_of(problem, kind, s, asked["l2"][at], asked[kind][at], asked)
     X, y = problem.standardised(asked, s, problem.parted.held[s])
-    losses = np.array([losses_at(problem.loss, X @ w, y).sum() / problem.federation.sizes.sum() for w in W])
+    losses = np.array([losses_at(problem.loss, scores_at(X, w), y).sum() / problem.federation.sizes.sum() for w in W])
     if kind == "afl":
         return {"site_losses": in_place(losses, problem.number, problem.federation.K)}
     return {"losses": losses}

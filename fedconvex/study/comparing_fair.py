@@ -116,9 +116,8 @@ class FairQuestions:
 
     def __init__(self, search: Any, part: np.ndarray, l2: np.ndarray) -> None:
         self.search, self.part, self.l2 = search, part, l2
-        self.K, self.p = len(search.names), search.plan.p
-        self.ridge = np.tile(l2[:, None], (1, self.p))
-        self.ridge[search.free[part], -1] = 0.0
+        self.K, self.p = len(search.names), search.plan.size
+        self.ridge = search.ridge(part, l2)
         self.rounding = float(search.asking.rounding)
 
     def __call__(self, at: np.ndarray, W: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -129,7 +128,9 @@ class FairQuestions:
         F = found["site_loss"] + 0.5 * np.sum(ridge * W * W, axis=1)[:, None]
         F[lost] = np.inf
         H = np.array([symmetric(t, self.p) + np.diag(r) for t, r in zip(found["bend"], ridge, strict=True)])
-        return F, found["site_slope"] + (ridge * W)[:, None, :], H, lost
+        J = found["site_slope"] + (ridge * W)[:, None, :]
+        self.search.anchored(self.part[at], J, H)
+        return F, J, H, lost
 
     def models(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the models (M, p) and their weights (M, K); NaN near which few rows of a site make up its Hessian."""

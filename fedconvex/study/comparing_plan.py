@@ -17,6 +17,7 @@ from fedconvex.comparison.compared_rows import Rows
 from fedconvex.comparison.cross_validation import L2S
 from fedconvex.comparison.splits import Split, fold_of, parts_in, splits_of
 from fedconvex.federation import Federation
+from fedconvex.loss_traits import traits
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,13 +62,28 @@ class ComparePlan:
 
     @property
     def p(self) -> int:
-        """Parameters of a model: features, and the intercept as the last."""
+        """Parameters of a score: features, and the intercept as the last."""
         return len(self.names) + 1
+
+    @property
+    def outputs(self) -> int:
+        """Scores of a row: one for each of several classes."""
+        return int(traits(self.loss).outputs)
+
+    @property
+    def size(self) -> int:
+        """Parameters of a model, score by score."""
+        return self.outputs * self.p
 
     @property
     def t(self) -> int:
         """Numbers of a symmetric matrix of so many rows."""
-        return self.p * (self.p + 1) // 2
+        return self.size * (self.size + 1) // 2
+
+    @property
+    def columns(self) -> int:
+        """Columns whose sums are asked for: features, and the target, or the indicators of several classes."""
+        return len(self.names) + self.outputs
 
     @property
     def passes(self) -> int:

@@ -56,7 +56,7 @@ def repeats_of(plan: ComparePlan) -> int:
 def shapes(plan: ComparePlan) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the sums over held-out rows."""
     m, r = len(names_of(plan)), repeats_of(plan)
-    return {"target": (2,), "each": (m, r, _SUMS), "beside": (len(OTHERS), m, r, _PAIRED)}
+    return {"target": (max(plan.outputs, 2),), "each": (m, r, _SUMS), "beside": (len(OTHERS), m, r, _PAIRED)}
 
 
 def spread_shape(plan: ComparePlan) -> tuple[int, ...]:
@@ -89,14 +89,14 @@ def held_scores(problem: ComparedSite, asked: Mapping[str, np.ndarray], alone: S
     each: Scores = {name: [] for name in names_of(plan)}
     a = 0
     for repeat in splits:
-        Z = {name: np.empty(at.size) for name in each}
+        Z = {name: np.empty((at.size, plan.outputs) if plan.outputs > 1 else at.size) for name in each}
         for split in repeat:
             s, place = int(plan.whole_sets[a]), np.searchsorted(at, split.at)
             Z[BASE][place] = base_rates(Training(rows, X, split.train)).scores(X[split.at], who[split.at])
             Z["alone"][place] = alone[a].scores(X[split.at], who[split.at])
             for kind in (k for k in plan.kinds if k != "alone"):
                 w = models_of(problem, kind, s, asked[f"{kind} l2"][[a]], asked[kind][[a]], asked)
-                Z[kind][place] = scaling_of(asked, s).models(w, 1).scores(X[split.at], who[split.at])
+                Z[kind][place] = scaling_of(asked, s).models(w, plan.outputs).scores(X[split.at], who[split.at])
             a += 1
         for name in each:
             each[name].append(Z[name])
@@ -107,20 +107,32 @@ def sums_of(plan: ComparePlan, rows: Rows, each: Scores, at: np.ndarray, share: 
     """Return what a site adds to sums over held-out rows, times ``share``; real targets in a unit."""
     out = {name: np.zeros(shape) for name, shape in shapes(plan).items()}
     y = (rows.y[at] > 0.0).astype(float) if rows.binary else rows.y[at] / unit
-    out["target"][:] = y.sum(), y @ y
+    several = rows.classifies and not rows.binary
+    out["target"][:] = np.bincount(rows.y[at].astype(int), minlength=plan.outputs) if several else (y.sum(), y @ y)
     for i, name in enumerate(names_of(plan)):
         for r, Z in enumerate(each[name]):
-            out["each"][i, r] = _of_classes(rows, Z, at, y) if rows.binary else _of_numbers(rows, Z, at, unit)
+            out["each"][i, r] = _of_classes(rows, Z, at) if rows.classifies else _of_numbers(rows, Z, at, unit)
         for j, other in enumerate(OTHERS):
-            beside = _classes_beside if rows.binary else _numbers_beside
+            beside = _classes_beside if rows.classifies else _numbers_beside
             out["beside"][j, i] = beside(rows, each[name], each[other], at, unit)
     return {name: share * a for name, a in out.items()}
 
 
-def _of_classes(rows: Rows, Z: np.ndarray, at: np.ndarray, hit: np.ndarray) -> list[float]:
+def _of_classes(rows: Rows, Z: np.ndarray, at: np.ndarray) -> list[float]:
     loss, doubt, P = row_losses_of(rows, Z, at), label_variance(rows, Z), np.asarray(rows.loss.probabilities(Z))
-    off, right = P - hit, np.sum(traits(rows.loss).predict(Z) == rows.y[at])
-    return [loss.sum(), loss @ loss, doubt.sum(), float(right), off.sum(), off @ off, float((P * (1.0 - P)).sum())]
+    right, hit = traits(rows.loss).predict(Z) == rows.y[at], rows.y[at] > 0.0
+    if not rows.binary:  # of several classes it is the likeliest one whose probability is looked at
+        P, hit = P.max(axis=1), np.argmax(P, axis=1) == rows.y[at]
+    off = P - hit
+    return [
+        loss.sum(),
+        loss @ loss,
+        doubt.sum(),
+        float(right.sum()),
+        off.sum(),
+        off @ off,
+        float((P * (1.0 - P)).sum()),
+    ]
 
 
 def _classes_beside(rows: Rows, each: Any, others: Any, at: np.ndarray, unit: float) -> np.ndarray:
@@ -241,11 +253,11 @@ def _classifies(plan: ComparePlan) -> bool:
 
 def whole_measures(plan: ComparePlan, sums: Mapping[str, np.ndarray], i: int, n: int, unit: float) -> Measures:
     """Return how good a model is on the held-out rows of all sites, from sums over these n rows."""
-    y, yy = sums["target"].tolist()
-    found = []
+    (y, yy), found = sums["target"][:2].tolist(), []
+    base = (y if plan.outputs == 1 else float(sums["target"].max())) / n
     for v in sums["each"][i]:
         if _classifies(plan):
-            found.append(_class_measures(plan, v, n, y / n))
+            found.append(_class_measures(plan, v, n, base))
             continue
         total = ProductSums(n, v[1], v[2], v[1], v[1])
         error = _scaled(total.mean(plan.level, v[3] / n, True), unit**2)

@@ -23,6 +23,7 @@ import numpy as np
 from fedconvex.analysis.site_answers import triangle
 from fedconvex.comparison.designs import Scaling
 from fedconvex.federation import Federation
+from fedconvex.kernels.row_losses import row_slopes
 from fedconvex.methods.parts import newton_steps
 from fedconvex.problems import Problem
 from fedconvex.problems.protocol import COEFFICIENTS, ClientWeights, client_weights
@@ -51,8 +52,8 @@ class ComparedSite(ClientWeights):
     def __init__(self, federation: Any, plan: ComparePlan) -> None:
         self.federation, self.plan, self.loss, self.fingerprint = federation, plan, plan.loss, plan.fingerprint
         self.weights = client_weights("ComparedSite", None, federation)
-        own = federation.K * (plan.p + 2) * ("afl" in plan.kinds)  # in the places of sites
-        self.model_shape = (plan.t + 2 * plan.p + federation.K + 8 + own,)  # room for all that is sent with one
+        own = federation.K * (plan.size + 2) * ("afl" in plan.kinds)  # in the places of sites
+        self.model_shape = (plan.t + 2 * plan.size + federation.K + 8 + own,)  # room for all that is sent with one
 
     @property
     def number(self) -> int:
@@ -96,6 +97,12 @@ class ComparedSite(ClientWeights):
         return Problem(Federation.from_clients([(X, y)]), self.loss, l2=0.0)
 
 
+def scores_at(X: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Return the scores of standardised rows at a flat model, (n,), or (n, C) of several classes."""
+    Z = np.asarray(X @ w.reshape(-1, X.shape[1]).T)
+    return Z[:, 0] if Z.shape[1] == 1 else Z
+
+
 def scaling_of(asked: Arrays, s: int) -> Scaling:
     """Return how rows of a set are standardised."""
     return Scaling(asked["shift"][s], asked["scale"][s], *asked["target"][s].tolist())
@@ -110,8 +117,10 @@ def _at(part: Problem, w: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
 
 def _told_of_few(part: Problem, w: np.ndarray) -> bool:
     """Whether a Hessian would be made of too few of the site's rows: far out it is theirs."""
-    scores = np.asarray(part.federation.X @ w)[:, None]
-    return is_made_of_few(curvatures_at(part, scores, scores))
+    scores = np.ascontiguousarray(part.federation.X @ w.reshape(-1, part.federation.d).T)
+    slopes = scores.copy()
+    row_slopes(part.row_loss, slopes, part.row_labels)
+    return is_made_of_few(curvatures_at(part, scores, slopes))
 
 
 def _near(part: Problem, share: float, l2: np.ndarray, w0: np.ndarray) -> np.ndarray:

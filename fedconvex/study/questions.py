@@ -14,6 +14,7 @@ from fedconvex import losses, methods
 from fedconvex._check import bad
 from fedconvex.analysis import Guards, plan_analysis
 from fedconvex.analysis.formulas import INTERCEPT
+from fedconvex.analysis.multinomial import MULTINOMIAL
 from fedconvex.analysis.response_families import GAUSSIAN, LOGISTIC
 from fedconvex.comparison.cross_validation import L2S
 from fedconvex.federation import Federation
@@ -223,20 +224,27 @@ def _units(columns: Columns) -> tuple[Any, Any]:
 
 def _compare(study: Study, settings: dict[str, Any]) -> Question:
     columns, values = _coded(study), study.target["values"]
-    family = GAUSSIAN if values is None else LOGISTIC
-    loss = losses.Squared() if values is None else losses.Logistic()
+    family, loss = _family_and_loss(len(values or ()))
     plan = ComparePlan(
         settings["kinds"], loss, values, columns.feature_names, _units(columns), settings["test_size"],
         settings["folds"], settings["min_rows"], settings["level"], settings["seed"], settings["splits"],
         study.secure_sums,
     )  # fmt: skip
-    if (d := plan.p) > _NEWTON:
+    if (d := plan.size) > _NEWTON:
         raise bad("ask.compare", f"have at most {_NEWTON} parameters", d, "leave columns out")
+    own = plan.p * max(plan.outputs - 1, 1)
     method = methods.FederatedNewton(sums=_sums(study))
     make, rows = partial(ComparedSite, plan=plan), partial(_compared_rows, columns=columns, family=family, plan=plan)
     leaving = [Leaving(*one) for one in what_leaves(plan)]
     size, apart = max(plan.models, plan.sets), partial(told_apart, plan)
-    return Question("compare", method, make, rows, d - 1, d, leaving, plan, size, apart)
+    return Question("compare", method, make, rows, plan.p - 1, own, leaving, plan, size, apart)
+
+
+def _family_and_loss(classes: int) -> tuple[Any, Any]:
+    """Return what responses of so many classes are, none for numbers."""
+    if not classes:
+        return GAUSSIAN, losses.Squared()
+    return (LOGISTIC, losses.Logistic()) if classes == 2 else (MULTINOMIAL, losses.Softmax(classes))
 
 
 def _compared_rows(made: Any, site: str, guards: Guards, columns: Columns, family: Any, plan: ComparePlan) -> Any:
@@ -303,6 +311,8 @@ def _rows(made: Any, site: str, guards: Guards, columns: Columns, family: Any) -
     raw[:, :-1] = raw[:, :-1] * columns.scale + columns.center
     names = (*columns.feature_names, INTERCEPT)
     y = (federation.y > 0.0).astype(np.float64) if family is LOGISTIC else federation.y
+    if family is MULTINOMIAL:  # a coefficient of every class but the first
+        names = tuple(f"{label}: {name}" for label in (columns.labels or ())[1:] for name in names)
     guards.check(site, Federation.from_clients([(raw, y)]), names, family)
     return federation
 

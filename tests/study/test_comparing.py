@@ -17,7 +17,7 @@ from fedconvex.comparison.kinds import KINDS, Training
 from fedconvex.comparison.page import page
 from fedconvex.comparison.skewed_intervals import Losses, Products, ProductSums, loss_interval
 from fedconvex.comparison.splits import fold_of
-from fedconvex.losses import Logistic, Squared
+from fedconvex.losses import Logistic, Softmax, Squared
 from fedconvex.models import LinearModel
 from fedconvex.remote import in_process
 from fedconvex.remote.invitations import SiteWarning
@@ -54,6 +54,7 @@ kind = "number"
 kind = "category"
 values = ["a", "b", "c"]
 """
+VALUES = {True: ["no", "yes"], 3: ["no", "some", "yes"]}
 SIZES = {"south": 60, "north": 44, "west": 90, "east": 40}
 
 
@@ -65,12 +66,15 @@ def tables(classes):
         score = (age - 60) / 15 + (0.5 + 0.3 * k) * dose + 0.4 * (ward == 2)
         y = score + rng.logistic(size=n)
         ill = np.where(y > 0, "yes", "no") if classes else np.round(50.0 + 20.0 * y, 3)
+        if classes == 3:
+            z = y - 2.0 * dose  # another order
+            ill = np.array(["no", "some", "yes"])[(y > -0.7).astype(int) + ((y > -0.7) & (z > 0.3))]
         yield name, {"age": age, "dose": dose, "ward": np.array(list("abc"))[ward], "ill": ill}
 
 
 def written(folder, ask, sums="true", classes=True, limits="parameters = 0.2\n", own=None):
     """A study and its sites' files; ``own``: further limits of single sites."""
-    values = 'values = ["no", "yes"]' if classes else ""
+    values = f"values = {json.dumps(VALUES[classes])}" if classes else ""
     (folder / "study.toml").write_text(STUDY.format(ask=ask, sums=sums, values=values))
     for name, cells in tables(classes):
         lines = [",".join(cells), *(",".join(map(str, row)) for row in zip(*cells.values(), strict=True))]
@@ -94,10 +98,11 @@ def pooled(classes, kinds=USUAL, **asked):
     for name, cells in tables(classes):
         onehot = np.column_stack([cells["ward"] == v for v in "abc"]).astype(float)
         y = np.where(cells["ill"] == "yes", 1.0, -1.0) if classes else cells["ill"]
+        y = np.searchsorted(VALUES[3], cells["ill"]).astype(float) if classes == 3 else y
         parts.append((np.column_stack([cells["age"], cells["dose"], onehot]), y))
         names.append(name)
     fed = Federation.from_clients(parts, labels=names)
-    rows = rows_of(fed, Logistic() if classes else Squared())
+    rows = rows_of(fed, {True: Logistic(), False: Squared(), 3: Softmax(3)}[classes])
     given = {"test_size": 0.25, "folds": 5, "local_steps": 5, "rounds": 1, "gap": 1e-3, "min_rows": 10, "level": 0.95,
              "seed": 0, "splits": 1, **asked}  # fmt: skip
     methods = [kind for kind in kinds if kind != "alone"]
