@@ -11,9 +11,10 @@ from fedconvex import Federation, Problem, Squared, iterate
 from fedconvex.constants import Constants
 from fedconvex.methods import FedDyn, ProgressiveHedging
 from fedconvex.theorems import THEOREMS
+from fedconvex.theorems.parts.instances import shifted_logistic
 from fedconvex.theorems.parts.theorem import Check, Instance
 from fedconvex.theory.fixed_points import fedavg_round
-from fedconvex.theory.worst_case import Problems, worst_case
+from fedconvex.theory.worst_case import Problems, accelerated, worst_case
 from fedconvex.traits import traits_of
 from fedconvex.verify import Outcome
 from fedconvex.verify.checking import carried_out
@@ -56,21 +57,38 @@ def test_planted_accelerated_rates():
 @pytest.mark.parametrize("T", [1, 2, 3, 4])
 def test_the_exact_worst_case_of_growing_momentum(T):
     """2 D^2/(eta (T + 2) (T + 3)) to 2 %, by a programme on all convex L-smooth functions."""
-
-    def method(problem):
-        w = v = problem.start
-        s, out = 1.0, []
-        for _ in range(T):
-            new = v - problem.gradient(v)
-            later = 0.5 + (0.25 + s * s) ** 0.5
-            w, v, s = new, new + (s - 1.0) / later * (new - w), later
-            out.append(w)
-        return out
-
-    found = worst_case(method, Problems(1), "last")
+    found = worst_case(accelerated(1.0, T), Problems(1), "last")
     bound = THEOREMS["accelerated-convex"].bound(constants=Constants(L=1.0, D=1.0), step_size=1.0, rounds=T)
     assert found.upper <= bound.value
     assert found.value == pytest.approx(2.0 / ((T + 2) * (T + 3)), rel=2e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mu", [0.0, 0.05])
+def test_the_programme_of_momentum_is_the_method(mu):
+    """On the function that it found the method reaches what it says; with mu it obeys the strongly convex bound."""
+    found = worst_case(accelerated(1.0, 3, mu), Problems(1, mu=mu), "last")
+    assert found.instance.simulate() == pytest.approx(found.lower, rel=1e-6)
+    c = Constants(L=1.0, mu=mu, D=1.0)
+    if mu:
+        bound = THEOREMS["accelerated-strongly-convex"].bound(constants=c, step_size=1.0, mu=mu, rounds=3)
+        assert found.upper <= bound.value
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_a_bound_below_the_exact_worst_case_is_violated_although_the_run_obeys():
+    """Half of the bound is far above what a run on real rows shows, and below what convex functions can do."""
+    right = THEOREMS["accelerated-convex"]
+    check = Check(shifted_logistic)
+    assert carried_out(right, check).outcome is Outcome.HOLDS
+
+    def half(**arguments):
+        bound = right.bound(**arguments)
+        return replace(bound, terms={"start": 0.5 * bound.value})
+
+    found = carried_out(right._replace(bound=half), check)
+    assert found.verdict.outcome is Outcome.HOLDS and found.outcome is Outcome.VIOLATED
 
 
 # ---------------------------------------------------------------- FedLin

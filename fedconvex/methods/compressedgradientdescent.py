@@ -58,6 +58,9 @@ class CompressedGradientDescent(CheckedFields):
 
     Notes
     -----
+    Theorem (docs/theory/compressed_descent.md). For one client, with s, q as for `ErrorFeedback` and
+    gamma = 2/((1 + s) L + (1 - s) mu), F - F* shrinks by ((s + q)/(1 + s q))^2 a round: faster than error feedback.
+
     The trace gains ``bits_up``: 64 a float, and the least a code needs (`fedconvex.methods.parts.compressors`).
 
     References

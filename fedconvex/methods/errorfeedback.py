@@ -59,6 +59,11 @@ class ErrorFeedback(CheckedFields):
 
     Notes
     -----
+    Theorem (Thomsen, Taylor, Dieuleveut 2025; docs/theory/error_feedback.md). Let clients share a minimiser, as one
+    client does, all f_i be mu-strongly convex and L-smooth, s = (1 - delta)^(1/2), q = (L - mu)/(L + mu) and
+    gamma = (2/(L + mu)) (1 - s)/(1 + s). Then ‖x - sum_i p_i e_i - x*‖^2 + (1/s) sum_i p_i ‖e_i‖^2 shrinks by r^2 a
+    round, r^2 = (1 - s) q r + s.
+
     The trace gains ``bits_up``: 64 a float, and the least a code needs (`fedconvex.methods.parts.compressors`).
 
     References

@@ -10,6 +10,8 @@ from fedconvex.methods import AcceleratedGradient
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.rounding import excess
 from fedconvex.theorems.parts.smoothness import constants_of_F, smoothness_of_F
+from fedconvex.theorems.parts.theorem import Programme
+from fedconvex.theory.worst_case import accelerated
 
 __all__ = ["STATEMENT", "THEOREMS", "accelerated_convex", "accelerated_strongly_convex"]
 
@@ -168,6 +170,12 @@ def _read_convex(s: Setting) -> Reading:
     return Reading(numbers, require(CONVEX, Hypothesis("momentum for mu = 0", f"mu = {mu:g}", mu == 0.0)))
 
 
+def _programme(s: Setting) -> Programme:
+    """Return the growing momentum on F alone."""
+    numbers = _numbers(CONVEX, s)
+    return Programme(accelerated, numbers["step_size"], numbers["constants"])
+
+
 def momentum(share: float, mu: float | None = None) -> MethodRule:
     """Return the method with the step share/L of F, and momentum for mu times the strong convexity of F, or for 0."""
 
@@ -218,6 +226,7 @@ THEOREMS = (
         title="Accelerated gradient, convex",
         bound=accelerated_convex,
         read=_read_convex,
+        programme=_programme,
         says="Without strong convexity the gap falls as 2 L D²/(T + 1)².",
         loose="The worst case is about 2 L D²/((T + 2) (T + 3)): 5 % below after 100 rounds.",
         method=momentum(1.0),

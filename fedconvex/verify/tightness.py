@@ -19,6 +19,7 @@ from fedconvex.theorems.fedavg_convex import (
 )
 from fedconvex.theorems.fedavg_refined import fedavg_refined, fedavg_refined_sharp
 from fedconvex.theorems.parts.setting import one_size
+from fedconvex.theorems.parts.theorem import Programme
 from fedconvex.theory.bound import SHADOW_AVERAGE, Quantity
 from fedconvex.theory.worst_case import (
     AtOptimum,
@@ -57,6 +58,8 @@ def exact_worst(theorem: Theorem, s: Setting) -> WorstCaseInterval:
     >>> round(worst.lower, 3), round(worst.upper, 3)
     (0.287, 0.287)
     """
+    if theorem.programme is not None:
+        return _worst_of_F(theorem, s, theorem.programme(s))
     p, t = s.problem, traits_of(s.method, s.problem)
     run = None if theorem.worst_case is None else _run_of(t, s.rounds)
     if run is None or theorem.worst_case is None:
@@ -90,6 +93,19 @@ def exact_worst(theorem: Theorem, s: Setting) -> WorstCaseInterval:
     return WorstCaseInterval(
         lower * unit, upper * unit, f"{words}{'zeta_*' if local else 'zeta'} = {zeta:.4g}, in any dimension"
     )
+
+
+def _worst_of_F(theorem: Theorem, s: Setting, run: Programme) -> WorstCaseInterval:
+    """Return the exact worst case over all convex L-smooth F with the setting's L and D."""
+    L, D = float(run.constants.L or 0.0), float(run.constants.D or 0.0)
+    if not (0.0 < L < math.inf and D > 0.0):
+        return no_worst("the programme is for 0 < L and 0 < D")
+    step = float(f"{run.step_size * L:.9g}")  # so that equal programmes are solved once
+    case = _Case(run.method, (step, s.rounds), 1, 0.0, theorem.quantity)
+    if large := _too_large(case, AtOptimum(0.0), s.rounds):
+        return no_worst(f"the programme is too large: Gram matrix of order {large}")
+    lower, upper = (L * D**2 * value for value in _scaled(True, case, 0.0))
+    return WorstCaseInterval(lower, upper, f"all convex L-smooth F with D = {D:.4g}, L = {L:.4g}, in any dimension")
 
 
 def _too_large(case: _Case, h: Any, fewest: int) -> str:

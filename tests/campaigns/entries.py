@@ -1006,6 +1006,7 @@ def of_theory() -> dict[str, dict[str, Any]]:
         "report.best_step_plot": {"best": best_step(lambda eta: fedavg(eta, 1, 1), Problems(), steps=[0.5, 1.0])},
         "theory.worst_case.best_step": small | {"method": lambda eta: fedavg(eta, 1, 1), "steps": [0.5, 1.0]},
         "theory.worst_case.contraction": {"round": gradient_descent_round(0.5), "problems": Problems(mu=0.5)},
+        "theory.worst_case.accelerated": {"mu": 0.1},
         "theory.worst_case.heavy_ball": {"momentum": 0.5},
         "theory.worst_case.fitted_exponent": {"worst": {1: 2.0, 2: 1.0}},
         "theory.worst_case.terms": small,

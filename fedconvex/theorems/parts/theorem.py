@@ -11,6 +11,7 @@ import numpy as np
 from scipy import stats
 
 from fedconvex._check import bad, wrong_type
+from fedconvex.constants import Constants
 from fedconvex.problems import Problem
 from fedconvex.theorems.parts.formulas import Formula
 from fedconvex.theorems.parts.quantities import EXACT, SAMPLE, Exact, Sample, deterministic
@@ -122,6 +123,23 @@ class Check:
     theorem: str = ""
 
 
+class Programme(NamedTuple):
+    """What runs in an exact worst case over convex functions F, of which the method asks gradients of F alone.
+
+    Parameters
+    ----------
+    method : callable
+        (step size in units of 1/L, rounds) -> method of `fedconvex.theory.worst_case`.
+    step_size : float
+    constants : Constants
+        L and D of F.
+    """
+
+    method: Callable[[float, int], Any]
+    step_size: float
+    constants: Constants
+
+
 class Theorem(NamedTuple):
     """A bound, how it is read off a setting, how its quantity is found, and where both are checked.
 
@@ -172,6 +190,8 @@ class Theorem(NamedTuple):
         What a problem of your own, with one model for all clients, is turned into.
     worst_case : type, optional
         The class over which the exact worst case is taken: UniformUpper, by zeta, or AtOptimum, by zeta_star.
+    programme : callable, optional
+        Setting -> `Programme`, where the method's traits do not say what runs in the exact worst case of F alone.
     strongly_convex : bool
         Whether the clients of that class are strongly convex, with the setting's mu; default convex.
     sharper : str, optional
@@ -205,6 +225,7 @@ class Theorem(NamedTuple):
     start: float = 0.0
     adapt: Callable[[Problem], Any] | None = None
     worst_case: type[UniformUpper | AtOptimum] | None = None
+    programme: Callable[[Setting], Programme] | None = None
     strongly_convex: bool = False
     sharper: str = ""
     space: Any = None

@@ -73,6 +73,7 @@ from fedconvex.theory.worst_case.hard_instances import (
 )
 from fedconvex.theory.worst_case.interpolation import Interpolant
 from fedconvex.theory.worst_case.methods import (
+    accelerated,
     fedavg,
     fedavg_round,
     fedlin,
@@ -113,6 +114,7 @@ __all__ = [
     "UniformUpper",
     "WorstCase",
     "WorstInstance",
+    "accelerated",
     "best_step",
     "closed_form_homogeneous",
     "communication_bound",

@@ -7,11 +7,12 @@ Source
 ------
 McMahan et al. (2017) for FedAvg; Karimireddy et al. (2020), Algorithm 1, for SCAFFOLD; Li et al. (2020), Algorithm 2,
 for FedProx; Mitra et al. (2021), Algorithm 1, for FedLin; Rockafellar and Wets (1991) for progressive hedging; Polyak
-(1964) for the heavy ball.
+(1964) for the heavy ball; Nesterov (2018), Section 2.2.1, and Beck and Teboulle (2009) for accelerated gradients.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,6 +40,32 @@ def heavy_ball(step_size: float, momentum: float, rounds: int) -> Method:
         for _ in range(T):
             x.append(x[-1] - eta * problem.gradient(x[-1]) + beta * (x[-1] - x[-2]))
         return x[2:]
+
+    return method
+
+
+def accelerated(step_size: float, rounds: int, mu: float = 0.0) -> Method:
+    """Nesterov's method: w <- v - step_size grad F(v), v <- w + beta (w - its last value); momentum grows where mu = 0.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import Problems, accelerated, worst_case
+    >>> round(worst_case(accelerated(1.0, 2), Problems(), "last").value, 4)
+    0.1
+    """
+    eta, mu = _size("accelerated: step_size", step_size), real("accelerated: mu", mu, low=0.0)
+    T, root = whole("accelerated: rounds", rounds, low=1), math.sqrt(eta * mu)
+
+    def method(problem: Oracle) -> list[Any]:
+        w = v = problem.start
+        s, out = 1.0, []
+        for _ in range(T):
+            new = v - eta * problem.gradient(v)
+            later = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * s * s))
+            beta = (1.0 - root) / (1.0 + root) if mu > 0.0 else (s - 1.0) / later
+            w, v, s = new, new + beta * (new - w), later
+            out.append(w)
+        return out
 
     return method
 
