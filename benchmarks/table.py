@@ -27,6 +27,7 @@ ORDER = [
     "solve",
     "analyse",
     "newton",
+    "study",
     "start",
 ]
 SHOWN = ("cpu", "cores", "python", "numpy", "numba", "load_at_start", "date")
