@@ -136,9 +136,12 @@ class TraceBound:
         return paid
 
 
-def search(programme: Programme) -> Best:
-    """Try the attempts in turn until the certified gap is small; keep the best of each certificate."""
-    inner = inner_point(programme)
+def search(programme: Programme, inner: tuple[np.ndarray, np.ndarray] | None = None) -> Best:
+    """Try the attempts in turn until the certified gap is small; keep the best of each certificate.
+
+    ``inner`` is a strictly feasible point, basis vectors and values; default `inner_point`.
+    """
+    inner = inner_point(programme) if inner is None else inner
     trace = TraceBound(programme, inner)
     found = Feasible(-math.inf, *inner)
     objective, upper, error, solver, status = math.nan, math.inf, math.inf, "none", "failed"
