@@ -29,14 +29,12 @@ from fedconvex.constants.default_steps import DefaultStep
 from fedconvex.draws import Draws
 from fedconvex.fields import AtLeastZero, CheckedFields, Flag, Inside, Positive
 from fedconvex.kernels import averages, row_losses
-from fedconvex.methods.parts import automatic_steps, newton_steps, participation, step_sizes, tilted_points
+from fedconvex.methods.parts import armijo, automatic_steps, newton_steps, participation, step_sizes, tilted_points
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import REFUSE, Traits, not_sent
 from fedconvex.words import Words
 
 AutomaticConstant = Annotated[Any, step_sizes.StepRule(automatic=True, decays=False)]
-FRACTIONS = np.array([0.0, *0.5 ** np.arange(11)])  # s of line 9
-ARMIJO = 1e-4  # c
 
 
 class State(NamedTuple):
@@ -109,9 +107,7 @@ def _local(method: Any, problem: Problem, message: Any, clients: np.ndarray, mem
         return Gradients(row_losses.gradients_of(problem, message.w, clients)), memory  # 2
     if isinstance(message, Direction):
         return Moves(method.moves(problem, message.w, message.gradient, clients, draws)), memory  # 5, 6
-    with np.errstate(over="ignore", invalid="ignore"):
-        each = [row_losses.values_gradients_of(problem, message.w + s * message.moved, clients)[0] for s in FRACTIONS]
-    return Values(np.stack(each, axis=2)), memory  # 9
+    return Values(armijo.values(problem, message.w, message.moved, clients)), memory  # 9
 
 
 def _aggregate(method: Any, state: State, clients: np.ndarray, weights: np.ndarray, reply: Any) -> State:
@@ -122,20 +118,8 @@ def _aggregate(method: Any, state: State, clients: np.ndarray, weights: np.ndarr
     if isinstance(reply, Moves):
         d = averages.over_clients(weights, reply.moved)  # 7
         return state._replace(moved=d, turn=2) if method.line_search else State(state.w + d, zero, zero, 0)  # 8
-    s = _fractions(averages.over_clients(weights, reply.values), state)
+    s = armijo.fractions(averages.over_clients(weights, reply.values), state.gradient, state.moved)
     return State(state.w + s.reshape(-1, *[1] * (zero.ndim - 1)) * state.moved, zero, zero, 0)  # 10
-
-
-def _fractions(F: np.ndarray, state: State) -> np.ndarray:
-    """Return s (R,) from the values (R, 12) of F at all s: by Armijo's rule, or else where F is least."""
-    R = len(F)
-    slope = np.einsum("rj,rj->r", state.gradient.reshape(R, -1), state.moved.reshape(R, -1))
-    F = np.where(np.isfinite(F), F, np.inf)
-    noise = newton_steps.ROUNDING * np.abs(F[:, :1])  # near the minimum differences of values are rounding
-    enough = F <= F[:, :1] + ARMIJO * FRACTIONS * slope[:, None] + noise
-    enough[:, 0] = False
-    first = np.argmax(enough, axis=1)
-    return FRACTIONS[np.where(enough.any(axis=1), first, np.argmin(F, axis=1))]
 
 
 # ---------------------------------------------------------------- the methods
@@ -212,7 +196,7 @@ class GIANT(CheckedFields):
     def gradient_passes(self, problem: Any) -> float:
         """Return the passes over all rows that a round takes on average; a Hessian takes about p/2 of them."""
         Hessian = 0.5 * int(np.prod(problem.model_shape))
-        return (1.0 + Hessian + len(FRACTIONS)) / 3.0 if self.line_search else (1.0 + Hessian) / 2.0
+        return (1.0 + Hessian + len(armijo.FRACTIONS)) / 3.0 if self.line_search else (1.0 + Hessian) / 2.0
 
     def traits(self, problem: Problem) -> Traits:
         return participation.traits_of_sampling(None, problem, by_round=False)
@@ -326,7 +310,7 @@ class DANE(CheckedFields):
 
     def gradient_passes(self, problem: FederatedProblem) -> float:
         """Return the passes over all rows that a round takes on average, a local solution counted as ten."""
-        return 12.0 / 3.0 + len(FRACTIONS) / 3.0 if self.line_search else 12.0 / 2.0
+        return 12.0 / 3.0 + len(armijo.FRACTIONS) / 3.0 if self.line_search else 12.0 / 2.0
 
     def traits(self, problem: Problem) -> Traits:
         return participation.traits_of_sampling(None, problem, by_round=False)
