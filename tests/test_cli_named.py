@@ -17,6 +17,7 @@ NEEDED = {
     "fedprox": ["--set", "proximal_mu=0.1"],
     "svrg": ["--set", "inner_steps=50"],
     "diana": ["--set", "compressor=RandK(2)"],
+    "fednl": ["--set", "compressor=RankR(1)"],
     "ef21": ["--set", "compressor=TopK(2)"],
     "compressed-gradient-descent": ["--set", "compressor=TopK(2)"],
     "error-feedback": ["--set", "compressor=TopK(2)"],

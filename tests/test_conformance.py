@@ -105,6 +105,7 @@ def test_the_table_has_the_averaging_and_agnostic_family():
         "FedLin",
         "GIANT",
         "DANE",
+        "FedNL",
         "SDANE",
         "AcceleratedSDANE",
         "Scaffnew",

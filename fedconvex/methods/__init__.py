@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fedconvex.methods.federatednewton import FederatedNewton
     from fedconvex.methods.fedlin import FedLin
     from fedconvex.methods.fedmid import FedMiD
+    from fedconvex.methods.fednl import FedNL
     from fedconvex.methods.fednova import FedNova
     from fedconvex.methods.fedprox import AdaptiveProximal, FedProx, ProximalPoint, Stragglers
     from fedconvex.methods.fedsam import FedSAM
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from fedconvex.methods.parts.aggregation import CoordinateMedian, GeometricMedian, TrimmedMean, WeightedMean
     from fedconvex.methods.parts.automatic_steps import resolved
     from fedconvex.methods.parts.compressors import Dithering, RandK, TopK
+    from fedconvex.methods.parts.hessian_compressors import RankR, SymmetricTopK
     from fedconvex.methods.parts.optimizers import (
         Averaging,
         ClientAdam,
@@ -114,6 +116,7 @@ __all__ = [
     "FedLin",
     "FedMiD",
     "FedMultiBoost",
+    "FedNL",
     "FedNova",
     "FedProx",
     "FedSAM",
@@ -144,6 +147,7 @@ __all__ = [
     "ProximalPoint",
     "RADFed",
     "RandK",
+    "RankR",
     "Scaffnew",
     "ScaledSampling",
     "SecureSums",
@@ -154,6 +158,7 @@ __all__ = [
     "Simplex",
     "SoftmaxFedAvg",
     "Stragglers",
+    "SymmetricTopK",
     "TopK",
     "TrackedBlockDescent",
     "TrimmedMean",

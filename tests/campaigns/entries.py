@@ -769,6 +769,7 @@ def own() -> dict[str, dict[str, Any]]:
         "datasets.share": {"federation": w["labelled"]},
         "methods.KLBall": {"center": np.array([0.5, 0.5])},
         **{f"methods.{name}": {"compressor": "RandK(1)"} for name in COMPRESSED},
+        "methods.FedNL": {"compressor": "RankR(1)"},
         **{
             f"methods.{name}.{method}": sets
             for name in ("KLBall", "Point", "Polytope", "Simplex")
