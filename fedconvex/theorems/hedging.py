@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from fedconvex.methods import ProgressiveHedging
 from fedconvex.theorems.kit import *
+from fedconvex.theory.worst_case import Problems, worst_case
+from fedconvex.theory.worst_case import hedging as progressive
 
 __all__ = [
     "DISTANCE",
@@ -211,6 +214,32 @@ def _distance(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -
     )
 
 
+def _worst(s: Setting) -> tuple[float, float, str]:
+    """Return the exact worst case of ‖z^T - x*‖ over all clients with the setting's mu, L, D and zeta_*."""
+    told = _read(s).arguments
+    c, p, mu = told["constants"], s.problem.weights, least_convexity(SOURCE, told["constants"])
+    if told["share"] < 1.0 or not told["rounds"]:
+        return math.nan, math.nan, "the programme is for full participation, and a round or more"
+    if not (mu < (1.0 - 1e-9) * c.L and c.D > 0.0 and c.zeta_star < 1e6 * c.L * c.D):
+        return math.nan, math.nan, "the programme is for mu < L, 0 < D and moderate zeta_*"
+    if (order := len(p) * (told["rounds"] + 1)) > LARGEST:
+        return math.nan, math.nan, f"the programme is too large: Gram matrix of order {order}"
+    found = _squared(told["rho"] / c.L, told["rounds"], mu / c.L, c.zeta_star / (c.L * c.D), tuple(p.tolist()))
+    words = f"all {len(p)} {mu:.4g}-strongly convex L-smooth clients with D = {c.D:.4g}, L = {c.L:.4g}, zeta_* = "
+    return *(c.D * math.sqrt(v) for v in found), f"{words}{c.zeta_star:.4g}, in any dimension"
+
+
+LARGEST = 40  # order of the Gram matrix up to which a worst case is computed unasked
+
+
+@cache
+def _squared(rho: float, rounds: int, mu: float, zeta: float, p: tuple[float, ...]) -> tuple[float, float]:
+    """Return the interval of ‖z^T - x*‖^2 for L = D = 1."""
+    of = Problems(len(p), mu=mu, heterogeneity=AtOptimum(zeta), weights=p)
+    found = worst_case(progressive(rho, rounds), of, "distance")
+    return max(found.lower, 0.0), found.upper
+
+
 def _rounding(s: Setting, value: float) -> float:
     """Clients solve up to tol (1 + ‖x‖) and the rounding of their gradients; a contraction adds such errors up."""
     arguments, _ = _read(s)
@@ -244,6 +273,7 @@ THEOREMS = (
         read=_read,
         sample=_distance,
         tolerance=_rounding,
+        worst=_worst,
         statement=STATEMENT,
         says="Consensus ADMM shrinks the distance by kappa^(1/2)/(1 + kappa^(1/2)) a round, whatever the clients.",
         loose="The factor is attained; a run may be faster, and the model is nearer than models and multipliers.",
@@ -255,6 +285,7 @@ THEOREMS = (
             breast_cancer,
             diabetes,
             Check(unequal_hessians, best_penalty(participation=0.5)),
+            Check(two_logistic_clients, best_penalty(), 3),  # within reach of exact worst cases
         ),
         space=Space(lambda k: given_penalty(k["rho"]), {"rho": Real(0.03, 30.0)}, rounds=(1, 10)),
     ),

@@ -13,6 +13,7 @@ from fedconvex.problems import HybridProblem
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts import blocks
 from fedconvex.theorems.parts.blocks import problem_of
+from fedconvex.theory.worst_case import blocks as worst
 
 __all__ = ["STATEMENT", "THEOREMS", "hybrid_dual_rate", "hybrid_reduction", "hybrid_tracked_rate"]
 
@@ -243,6 +244,22 @@ def _read_tracked(s: Setting) -> Reading:
     return Reading({**numbers, "local_steps": s.method.local_steps, "rounds": s.rounds}, checked)
 
 
+def _worst_tracked(s: Setting) -> tuple[float, float, str]:
+    """Return the exact worst case over all functions with the setting's l2, L and F(w_0) - F*."""
+    told, p = _read_tracked(s).arguments, problem_of(s)
+    Q, T, L, gap = (told[name] for name in ("local_steps", "rounds", "smoothness", "start_gap"))
+    sizes, B = p.federation.rows.sizes, p.federation.B if Q > 1 else 1
+    if not (gap > 0.0 and T > 0):
+        return math.nan, math.nan, "the programme is for a start that is not optimal, and a round or more"
+    if Q > 1 and p.federation.K < p.federation.G * p.federation.B:
+        return math.nan, math.nan, "the programme is for blocks that all have an owner"
+    weights = tuple((sizes / sizes.sum()).tolist()) if Q > 1 else (1.0,)  # one step is gradient descent on F
+    found = worst.BlockClass(weights, (L,) * B, p.l2, L)
+    low, high, why = worst.interval(worst.tracked_steps, (told["step_size"], Q, T), found)
+    words = f"all {p.l2:.4g}-strongly convex {L:.4g}-smooth F of {len(weights)} groups of rows and {B} of columns"
+    return low * gap, high * gap, why or f"{words}, from F(w_0) - F* = {gap:.4g}, in any dimension"
+
+
 def _roughest(p: HybridProblem) -> float:
     return max(p.smoothness.F, float(p.block_smoothness.max()))
 
@@ -337,6 +354,7 @@ THEOREMS = (
         bound=hybrid_tracked_rate,
         read=_read_tracked,
         exact=_suboptimality,
+        worst=_worst_tracked,
         says="F - F* falls by 1 - 2 a c l2/L a round, for any number of local steps on any blocks.",
         loose="Attained for one local step by owners of the same column who disagree.",
         method=_steps(1.0, 1),
@@ -347,6 +365,7 @@ THEOREMS = (
             blocks.tumours_in_blocks,
             Check(blocks.tumours_in_blocks, _steps(0.4, 5)),
             Check(blocks.one_column, _steps(0.38, 8), start=blocks.between),
+            Check(blocks.one_column, _steps(0.38, 2), 1, start=blocks.between),  # within reach of exact worst cases
             Check(blocks.with_a_gap, _steps(1.2, 5)),  # too large
             Check(blocks.one_column, _steps(2.0, 1)),  # not for a block alone
         ),

@@ -25,6 +25,7 @@ from fedconvex.theorems.parts.owners import (
     three_owners,
     tumours,
 )
+from fedconvex.theory.worst_case import blocks
 
 __all__ = ["STATEMENT", "THEOREMS", "vertical_certificate", "vertical_growth", "vertical_rate"]
 
@@ -97,8 +98,9 @@ P(w) - D = mean_i z_i l'(z_i) + (l2/2)(‖w‖^2 + ‖v‖^2) = (l2/2)(‖w‖^2
 grad F = l2 (w - v). ∎
 """,
     loose="""
-`vertical-rate` is attained for Q = 1 by owners of the same column who disagree (`one column thrice`); for Q > 1 the
-exponent is half of what is seen there. Growth is an equation; what remains of other modes after T - 1 rounds is at most
+`vertical-rate` is attained for Q = 1 by owners of the same column who disagree (`one column thrice`). For Q > 1 and
+equally smooth blocks the exact worst case is the square as well wherever it was computed; p = 2 for every Q is not
+proved. Growth is an equation; what remains of other modes after T - 1 rounds is at most
 1e-9 of the leading one, and 1e-6 is allowed. The certificate is an equation. `tests/test_verify_vertical.py` plants l2
 that is 1 % too large, dampings that are off by 1e-4, steps forgotten, and a certificate that is off by 1e-9.
 """,
@@ -240,6 +242,19 @@ def _read_rate(s: Setting) -> Reading:
     return Reading({**numbers, "local_steps": s.method.local_steps, "rounds": _moves(s)}, checked)
 
 
+def _worst_rate(s: Setting) -> tuple[float, float, str]:
+    """Return the exact worst case over all functions with the setting's l2, L_b and F(w_0) - F*."""
+    told, p = _read_rate(s).arguments, problem_of(s)
+    L = tuple(np.asarray(told["smoothness"]).tolist())
+    steps, gap = tuple(1.0 / b for b in L), told["start_gap"]
+    run = steps, told["local_steps"], told["theta"], told["rounds"]
+    if not (gap > 0.0 and told["rounds"] > 0):
+        return math.nan, math.nan, "the programme is for a start that is not optimal, and blocks that move"
+    low, high, why = blocks.interval(blocks.block_descent, run, blocks.BlockClass((1.0,), L, p.l2))
+    words = f"all {p.l2:.4g}-strongly convex F of {len(L)} L_b-smooth blocks, L_b up to {max(L):.4g}"
+    return low * gap, high * gap, why or f"{words}, from F(w_0) - F* = {gap:.4g}, in any dimension"
+
+
 def _states(s: Setting, rounds: Sequence[int]) -> list[np.ndarray]:
     """Return the models of all rounds up to the last that is asked for."""
     return [state.w[0] for _, state in iterate(s.method, s.problem, rounds=max(rounds), start=s.start)]
@@ -348,6 +363,7 @@ THEOREMS = (
         bound=vertical_rate,
         read=_read_rate,
         exact=_suboptimality,
+        worst=_worst_rate,
         says="With damping 1/m, F - F* falls by 1 - l2/(m max L_b) a round or faster, whatever the local steps.",
         loose="Attained for one local step by owners of the same column who disagree.",
         method=_blocks(),

@@ -23,6 +23,7 @@ from fedconvex.theorems.parts.theorem import Programme
 from fedconvex.theory.bound import SHADOW_AVERAGE, Quantity
 from fedconvex.theory.worst_case import (
     AtOptimum,
+    Iterates,
     Problems,
     Shift,
     UniformUpper,
@@ -60,34 +61,41 @@ def exact_worst(theorem: Theorem, s: Setting) -> WorstCaseInterval:
     """
     if theorem.programme is not None:
         return _worst_of_F(theorem, s, theorem.programme(s))
+    if theorem.worst is not None:
+        return WorstCaseInterval(*theorem.worst(s))
     p, t = s.problem, traits_of(s.method, s.problem)
     run = None if theorem.worst_case is None else _run_of(t, s.rounds)
     if run is None or theorem.worst_case is None:
         return no_worst("no programme for this quantity")
     if not t.deterministic or t.local is None or t.local.equal_steps is None:
         return no_worst("the programme is for runs without randomness")
-    if not isinstance(t.local.step_size, float):
-        return no_worst("the programme is for constant steps")
-    if not p.equal_weights:
+    local = theorem.worst_case is AtOptimum
+    if not (p.equal_weights or local):
         return no_worst("the programme is for equal weights")
     c = s.constants()
     L, D = float(c.L or 0.0), float(c.D or 0.0)
-    local = theorem.worst_case is AtOptimum
     zeta = float((c.zeta_star if local else c.zeta) or 0.0)
-    if not (0.0 < L < math.inf and D > 0.0 and zeta < 1e6 * L * D):
+    D = 0.0 if local and D * L < 1e-9 * zeta else D  # a start at the optimum, but for rounding
+    if not (0.0 < L < math.inf and (D > 0.0 or (local and zeta > 0.0)) and (D == 0.0 or zeta < 1e6 * L * D)):
         return no_worst("the programme is for 0 < L, 0 < D and moderate zeta")
-    if abs(1.0 - t.local.step_size * L) > 2.0:
+    steps = _steps_of(t.local, s.rounds, run[0])
+    if steps is None:
+        return no_worst("the programme is for one step size, or a schedule of FedAvg's")
+    if max(abs(1.0 - eta * L) for eta in steps) > 2.0:
         return no_worst("the programme is for step_size <= 3/L")
     mu = float(np.min(c.mu_k)) if theorem.strongly_convex and c.mu_k is not None else 0.0
     if not mu < (1.0 - 1e-9) * L:
         return no_worst("the programme is for mu < L")
-    scaled = zeta / (L * D)
+    unit = D if D > 0.0 else zeta / L  # of length
+    scaled = zeta / (L * unit)
     scaled = 0.0 if scaled < 1e-9 and not local else scaled  # rounding
-    case = _Case(run[0], (t.local.step_size * L, *run[1:]), p.federation.K, mu / L, theorem.quantity)
+    first = steps[0] * L if len(steps) == 1 else tuple(eta * L for eta in steps)
+    weights = None if p.equal_weights else tuple(p.weights.tolist())
+    case = _Case(run[0], (first, *run[1:]), p.federation.K, mu / L, theorem.quantity, D / unit, weights)
     if large := _too_large(case, theorem.worst_case(scaled), s.rounds * max(1, t.local.equal_steps - 1)):
         return no_worst(f"the programme is too large: Gram matrix of order {large}")
     lower, upper = _scaled(local, case, scaled)
-    unit, convex = L * D**2, f"{mu:.4g}-strongly convex" if mu > 0.0 else "convex"
+    unit, convex = L * unit**2, f"{mu:.4g}-strongly convex" if mu > 0.0 else "convex"
     text = "‖grad F_i(x*)‖ <= zeta_* in quadratic mean" if local else "‖grad F_i - grad F‖ <= zeta everywhere"
     words = f"all {case.clients} {convex} L-smooth clients with D = {D:.4g}, L = {L:.4g}, {text}, "
     return WorstCaseInterval(
@@ -135,8 +143,38 @@ def _run_of(t: Traits, rounds: int) -> tuple[Any, ...] | None:
     return None
 
 
-def _fedavg(eta: float, tau: int, T: int) -> Any:
-    return fedavg(eta, tau, T)
+def _steps_of(local: Any, rounds: int, kind: Any) -> tuple[float, ...] | None:
+    """Return the one step size, or those of all local steps of a schedule; None where there is no programme."""
+    eta = local.step_size
+    if isinstance(eta, float):
+        return (eta,)
+    if kind is not _fedavg or not hasattr(eta, "at"):
+        return None
+    tau = int(local.equal_steps)
+    steps = np.repeat(eta.at(np.arange(rounds)), tau) if eta.by_round else eta.at(np.arange(rounds * tau))
+    return tuple(np.asarray(steps, dtype=float).tolist())
+
+
+def _fedavg(eta: Any, tau: int, T: int) -> Any:
+    return fedavg(eta, tau, T) if isinstance(eta, float) else _scheduled(eta, tau)
+
+
+def _scheduled(steps: Sequence[float], tau: int) -> Any:
+    """FedAvg with a step size for every local step."""
+
+    def method(problem: Any) -> Iterates:
+        x, out = problem.start, Iterates([], [])
+        y: list[Any] = []
+        for i, eta in enumerate(steps):
+            y = [x] * len(problem.clients) if i % tau == 0 else y
+            y = [z - eta * client.gradient(z) for client, z in zip(problem.clients, y, strict=True)]
+            x = problem.mean(y)
+            out.shadow.append(x)
+            if i % tau == tau - 1:
+                out.rounds.append(x)
+        return out
+
+    return method
 
 
 def _scaffold(eta: float, tau: int, T: int, option: int, eta_g: float) -> Any:
@@ -144,20 +182,22 @@ def _scaffold(eta: float, tau: int, T: int, option: int, eta_g: float) -> Any:
 
 
 class _Case(NamedTuple):
-    """A programme for L = D = 1."""
+    """A programme for L = 1, and D = 1 or a start at the optimum."""
 
     kind: Callable[..., Any]
     arguments: tuple[Any, ...]  # of the method
     clients: int
     mu: float
     quantity: Quantity
+    D: float = 1.0
+    weights: tuple[float, ...] | None = None
 
     @property
     def method(self) -> Any:
         return self.kind(*self.arguments)
 
     def problems(self, h: Any) -> Problems:
-        return Problems(self.clients, mu=self.mu, heterogeneity=h)
+        return Problems(self.clients, mu=self.mu, D=self.D, heterogeneity=h, weights=self.weights)
 
     def solved(self, h: Any) -> WorstCase:
         return worst_case(self.method, self.problems(h), self.quantity)
@@ -165,7 +205,7 @@ class _Case(NamedTuple):
 
 @cache
 def _scaled(local: bool, case: _Case, zeta: float) -> tuple[float, float]:
-    """Return the interval for L = D = 1."""
+    """Return the interval for L = 1 and the unit of length of the case."""
     if local:
         found = case.solved(AtOptimum(zeta))
         return found.lower, found.upper

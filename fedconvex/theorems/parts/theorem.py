@@ -192,8 +192,11 @@ class Theorem(NamedTuple):
         The class over which the exact worst case is taken: UniformUpper, by zeta, or AtOptimum, by zeta_star.
     programme : callable, optional
         Setting -> `Programme`, where the method's traits do not say what runs in the exact worst case of F alone.
+    worst : callable, optional
+        Setting -> lower and upper end of the exact worst case over another class, and its words; or NaN, and why there
+        is none.
     strongly_convex : bool
-        Whether the clients of that class are strongly convex, with the setting's mu; default convex.
+        Whether the clients of ``worst_case`` are strongly convex, with the setting's mu; default convex.
     sharper : str, optional
         Name of a theorem that proves more of the same quantity under the same hypotheses: no run comes nearer.
     space : Space, optional
@@ -226,6 +229,7 @@ class Theorem(NamedTuple):
     adapt: Callable[[Problem], Any] | None = None
     worst_case: type[UniformUpper | AtOptimum] | None = None
     programme: Callable[[Setting], Programme] | None = None
+    worst: Callable[[Setting], tuple[float, float, str]] | None = None
     strongly_convex: bool = False
     sharper: str = ""
     space: Any = None
