@@ -109,6 +109,12 @@ def _add_theorems(verify: Any) -> None:
         help="find for every exponent of every bound the smallest error that would be noticed: seconds a theorem",
     )
     verify.add_argument(
+        "--maps",
+        action="store_true",
+        help="find the bound over the exact worst case for some step sizes and numbers of local steps, where there is "
+        "one: half a minute a theorem",
+    )
+    verify.add_argument(
         "--thorough",
         action="store_true",
         help="search against every theorem, and narrower intervals: some eight minutes for the whole suite",
@@ -177,6 +183,7 @@ def _verify(args: argparse.Namespace) -> int:
         theorems=known,
         progress=checking,
     )
+    found = _with_maps(found, known) if args.maps else found
     if args.power:
         found = _with_exponents(found, known, args.seed, changing)
     found = _with_counterexamples(found, suite, known) if found.violated else found
@@ -216,6 +223,21 @@ def _with_exponents(
         out[name] = exponents(known[name], seed=seed)
     tell(1.0, "done")
     return replace(found, exponents=out)
+
+
+def _with_maps(found: VerificationReport, known: Mapping[str, Theorem]) -> VerificationReport:
+    """Return the report with how tight its theorems are over steps, of those that have exact worst cases."""
+    from fedconvex.verify import tightness_map
+
+    out, parts = [], in_parts(progress_line(), [1.0] * max(len(found.notes), 1))
+    for name, tell in zip(found.notes, parts, strict=False):
+        if known[name].worst_case is not None or known[name].worst is not None:
+            try:
+                out.append(tightness_map(known[name], progress=tell))
+            except ValueError as error:  # no instance within reach
+                say(f"no map of {name}: {error}", sys.stderr)
+        tell(1.0, name)
+    return replace(found, maps=tuple(out))
 
 
 def _with_counterexamples(

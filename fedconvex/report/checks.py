@@ -9,7 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.verify.check_records import OUTCOME_WORDS, Exponent, Finding, Noticed, Power, VerificationReport
+from fedconvex.verify.check_records import (
+    OUTCOME_WORDS,
+    Exponent,
+    Finding,
+    Noticed,
+    Power,
+    TightnessMap,
+    VerificationReport,
+)
 
 # ---------------------------------------------------------------------- for terminals
 
@@ -48,6 +56,7 @@ def as_table(found: VerificationReport, width: int = 120, details: bool = False)
     if found.tightness:
         blocks.append(_tightness_lines(found, width))
     blocks += [_exponent_lines(name, mine, width) for name, mine in found.exponents.items()]
+    blocks += [_map_lines(one) for one in found.maps]
     blocks += [[str(c).rstrip()] for c in found.counterexamples]
     blocks.append(_fold(found.sentence, width, ""))
     return "\n\n".join("\n".join(block) for block in blocks if block)
@@ -120,6 +129,14 @@ def _exponent_lines(theorem: str, found: Sequence[Exponent], width: int) -> list
         measured = "" if math.isnan(e.fitted) else f", measured {e.fitted:.2f} over a factor {e.span:.3g}"
         lines += _fold(f"{e.term}: {e.parameter}^{e.bound:.2f}{measured}; {e.words}", width, "  ")
     return lines
+
+
+def _map_lines(found: TightnessMap) -> list[str]:
+    """Return the bound over the exact worst case as a table of few columns."""
+    heads, rows = found.table()
+    wide = max(map(len, heads))
+    title = f"{found.theorem}: bound over exact worst case, with the constants of {found.words}"
+    return [title, *("  ".join(f"{cell or '-':>{wide}}" for cell in row) for row in (heads, *rows))]
 
 
 def _cells(f: Finding, columns: Sequence[tuple[str, int]]) -> list[str]:
@@ -222,6 +239,7 @@ def as_document(found: VerificationReport) -> dict[str, Any]:
         "best_steps": None if found.steps is None else found.steps._asdict(),
         "claims": [c._asdict() for c in found.claims],
         "counterexamples": [c.document() for c in found.counterexamples],
+        "maps": [one._asdict() | {"ratio": one.ratio} for one in found.maps],
     }
     return _plain(out)
 

@@ -79,6 +79,10 @@ def write_findings_latex(found: VerificationReport, path: str | os.PathLike[str]
     file, (headers, rows) = check_file("--latex", path), paper_table(found)
     cells = [[_plain(x, lambda v: f"{v:.4g}") for x in row] for row in rows]
     parts = [tabular([HEADS.get(h, h) for h in headers], cells, "l" + "r" * (len(headers) - 2) + "l")]
+    for one in found.maps:
+        heads, rows = one.table()
+        parts.append(f"% {one.theorem}: bound over exact worst case, with the constants of {one.words}\n")
+        parts[-1] += tabular(heads, rows, "r" * len(heads))
     for name, note in found.notes.items():
         if note.formula:
             parts.append(f"% {name}: {note.quantity}\n{note.formula}")

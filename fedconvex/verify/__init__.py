@@ -3,10 +3,11 @@
 from fedconvex.theorems import THEOREMS, Setting, Theorem
 from fedconvex.theorems.parts.instances import own_instance
 from fedconvex.theorems.parts.theorem import Check, Instance, MethodRule, Reading
-from fedconvex.verify.check_records import Exponent, Noticed, Power, VerificationReport
+from fedconvex.verify.check_records import Exponent, Noticed, Power, TightnessMap, VerificationReport
 from fedconvex.verify.curves import BoundCurve, curve
 from fedconvex.verify.exponents import exponents
 from fedconvex.verify.grid import GridVerdicts, verify_grid
+from fedconvex.verify.maps import tightness_map
 from fedconvex.verify.own_theorems import own_theorem
 from fedconvex.verify.power import power
 from fedconvex.verify.printed import PrintedInstance, printed
@@ -33,6 +34,7 @@ __all__ = [
     "Setting",
     "Theorem",
     "Tightest",
+    "TightnessMap",
     "Verdict",
     "VerificationReport",
     "checks",
@@ -45,6 +47,7 @@ __all__ = [
     "printed",
     "shrunk",
     "tightest",
+    "tightness_map",
     "verify",
     "verify_grid",
     "verify_suite",

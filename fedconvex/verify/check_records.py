@@ -195,6 +195,48 @@ class StepChoice(NamedTuple):
     worst_there: float  # exact worst case at the step that minimises (15)
 
 
+class TightnessMap(NamedTuple):
+    """A bound beside the exact worst case over step sizes and numbers of local steps; NaN where there is none.
+
+    Parameters
+    ----------
+    theorem, words : str
+        And the instance that gives the constants, with the rounds.
+    first : str
+        What varies over the rows: "share" of 1/L, or another number of the method.
+    values : array (n,)
+        Of it.
+    second : str
+        What varies over the columns; empty where nothing does.
+    counts : array (m,)
+        Of it.
+    bound, lower, upper, measured : array (n, m)
+        The bound, both ends of the exact worst case, and what the instance itself shows.
+    """
+
+    theorem: str
+    words: str
+    first: str
+    values: np.ndarray
+    second: str
+    counts: np.ndarray
+    bound: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    measured: np.ndarray
+
+    @property
+    def ratio(self) -> np.ndarray:
+        """Bound over the upper end of the worst case: at least so loose is the bound, (n, m)."""
+        return np.divide(self.bound, self.upper, out=np.full_like(self.bound, math.nan), where=self.upper > 0.0)
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return heads and rows: the ratio with three digits, an empty cell where there is none."""
+        heads = [self.first, *(f"{self.second} {n}" if self.second else "ratio" for n in self.counts.tolist())]
+        rows = zip(self.values.tolist(), self.ratio.tolist(), strict=True)
+        return heads, [[f"{v:.3g}", *("" if math.isnan(x) else f"{x:.3g}" for x in row)] for v, row in rows]
+
+
 class Exponent(NamedTuple):
     """How well an exponent is known.
 
@@ -258,6 +300,8 @@ class VerificationReport:
         Where they were asked for.
     counterexamples : tuple of PrintedInstance
         To theorems that are violated, one each.
+    maps : tuple of TightnessMap
+        Where they were asked for.
     """
 
     findings: tuple[Finding, ...]
@@ -270,6 +314,7 @@ class VerificationReport:
     powers: Mapping[str, Power] = field(default_factory=dict)
     exponents: Mapping[str, tuple[Exponent, ...]] = field(default_factory=dict)
     counterexamples: tuple[Any, ...] = ()
+    maps: tuple[TightnessMap, ...] = ()
 
     @property
     def counts(self) -> dict[Outcome, int]:

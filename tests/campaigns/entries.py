@@ -891,6 +891,7 @@ def own() -> dict[str, dict[str, Any]]:
         },
         "verify.tightest": {"budget": 2, "theorem": "fedavg-convex"},
         "verify.exponents": {"theorem": "fedprox-bias"},
+        "verify.tightness_map": {"theorem": "fedavg-refined", "shares": [1.0], "counts": [1]},
         "verify.power": {"theorem": "fedprox-bias"},
         "verify.own_theorem": {"bound": fedavg_convex},
         "verify.shrunk": {"tiny": parabola, "theorem": nothing, "most": 2},
