@@ -40,7 +40,7 @@ def tightness_map(
     theorem : Theorem or str
         With a ``space``, whose real number is the step (or the damping, or the penalty) as a share of a unit.
     check : Check, optional
-        Whose instance gives the constants of the class: default the first of the theorem's that has a worst case.
+        Whose instance gives the constants of the class: default the shortest of the theorem's that has a worst case.
     shares : sequence of float
         Steps, as shares of the largest that the space has.
     counts : sequence of int
@@ -73,7 +73,9 @@ def tightness_map(
         cure = "take one with Space(knobs={'share': Real(...)})"
         raise bad("tightness_map: theorem", "vary a step size in its space", theorem.name, cure)
     second = next((name for name in WHOLE_KNOBS if isinstance(knobs.get(name), Whole)), "")
-    check = _with_worst_case(theorem) if check is None else instance("tightness_map: check", check, Check) or check
+    if check is None:
+        check = _with_worst_case(theorem)
+    instance("tightness_map: check", check, Check)
     top, shape = float(knobs[first].high), (len(steps), len(numbers) if second else 1)
     bound, low, high, seen = (np.full(shape, math.nan) for _ in range(4))
     for k, at in enumerate(np.ndindex(*shape)):
@@ -105,9 +107,9 @@ def _cell(theorem: Theorem, check: Check, knobs: Mapping[str, Any], rounds: int 
 
 
 def _with_worst_case(theorem: Theorem) -> Check:
-    """Return the first check, as it stands in the theorem, that has an exact worst case."""
-    for item in theorem.checks:
-        check = item if isinstance(item, Check) else Check(item)
+    """Return the check of the fewest rounds that has an exact worst case, as it stands in the theorem."""
+    checks = [item if isinstance(item, Check) else Check(item) for item in theorem.checks]
+    for check in sorted(checks, key=lambda check: check.rounds or theorem.rounds):
         try:
             s = setting_of(theorem, check, problem_of(theorem, check.instance))
             theorem.at(s)
