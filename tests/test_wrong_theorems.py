@@ -26,6 +26,29 @@ def test_a_search_notices_what_no_check_does():
     assert noticed_by(nothing, None) == ""
 
 
+SHOWN = [  # errors that no check noticed until an instance was added that shows them
+    ("hybrid-tracked", "drift of local steps forgotten"),
+    ("fedavg-strongly-convex-sharp", "mu for L in the drift"),
+    ("fedsam", "drift of the first step for all"),
+    ("fedsam", "zeta at w* for the supremum"),
+    ("agnostic-step", "drift of other weights"),
+    ("fedavg-refined-sharp", "equal weights in the noise"),
+    ("fedavg-convex", "eta ** 3 for eta^2 in the noise drift"),
+    ("fedavg-convex", "noise at w* for the supremum"),
+    ("fedavg-convex-tuned", "noise dropped"),
+    ("fedavg-convex-tuned", "M tau T for its root"),
+    ("vertical-rate", "mean of L_b for the largest"),
+    ("hedging", "mean mu_k for the least"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", SHOWN, ids=": ".join)
+def test_errors_with_an_instance_of_their_own_are_noticed(name):
+    assert noticed_by(NAMED[name], 0) == "checks"
+
+
 def test_an_error_is_planted_where_its_text_stands():
     with pytest.raises(AssertionError, match="game-certificate has no 'nowhere': plant it where the line went"):
         PLANTED[13]._replace(edits=(("nowhere", ""),)).made()

@@ -12,7 +12,7 @@ from fedconvex.constants.default_steps import smoothness_of
 from fedconvex.methods import AgnosticFedAvg
 from fedconvex.methods.parts.optimizers import ClientSGD
 from fedconvex.theorems.kit import *
-from fedconvex.theorems.parts.domain_instances import one_row, unequal_domains
+from fedconvex.theorems.parts.domain_instances import one_row, row_and_thousandth, unequal_domains
 
 __all__ = ["DIRECTION_ERROR", "STATEMENT", "THEOREMS", "agnostic_step"]
 
@@ -239,6 +239,7 @@ THEOREMS = (
         rounds=1,
         checks=(
             *(Check(i, _steps(0.25, domain_weights=(2 / 3, 1 / 3)), 1) for i in unequal_domains),
+            Check(row_and_thousandth, _steps(0.02, 3, domain_weights=(0.999, 0.001)), 1),
             Check(one_row, _steps(0.02, 2), 1),
             Check(one_row, _steps(0.02, 3), 1),
             breast_cancer_by_size,

@@ -340,10 +340,12 @@ THEOREMS = (
             Check(mean_estimation, fixed_step(0.25, local_steps=3, batch_size=2)),
             *WITHIN_REACH,
             Check(noisy_kinks[0], fixed_step(0.25, local_steps=16, batch_size=20), 4, at_minimiser),
+            Check(noisy_kinks[1], fixed_step(0.25, local_steps=16, batch_size=20), 4, at_minimiser),
             Check(at_right_angles, fixed_step(0.25, local_steps=64), 1),  # zeta_* in the place of zeta would fail
             # hypotheses that fail
             Check(diabetes, fixed_step(0.25, local_steps=3)),
             Check(shifted_logistic, fixed_step(1.0, local_steps=3)),
+            Check(rows_at_right_angles, fixed_step(0.25, batch_size=1), 20, all_ones),  # the noise at w* is no bound
             breast_cancer_by_size,
         ),
         worst_case=UniformUpper,
@@ -367,6 +369,7 @@ THEOREMS = (
             Check(two_clients, tuned_step(local_steps=2), 3),
             Check(breast_cancer_two, tuned_step(local_steps=2), 3),
             Check(diabetes_whitened, tuned_step(local_steps=5), 20),
+            Check(one_very_noisy_client, tuned_step(batch_size=1), 10_000, all_ones),
             Check(shifted_logistic, fixed_step(0.25, local_steps=3)),  # not the step (16)
         ),
         worst_case=UniformUpper,

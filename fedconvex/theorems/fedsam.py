@@ -284,6 +284,7 @@ THEOREMS = (
             shifted_logistic,
             breast_cancer,
             diabetes_whitened,
+            Check(at_right_angles, fixed_step(0.99, FedSAM, local_steps=64, rho=1e-3), 1),  # zeta_* would fail
             Check(shifted_logistic, fixed_step(0.25, FedSAM, local_steps=3, batch_size=4)),  # mini-batches
         ),
     ),

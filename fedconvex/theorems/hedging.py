@@ -286,6 +286,7 @@ THEOREMS = (
             diabetes,
             Check(unequal_hessians, best_penalty(participation=0.5)),
             Check(two_logistic_clients, best_penalty(), 3),  # within reach of exact worst cases
+            Check(flat_and_steep, best_penalty(), 3, all_ones),
         ),
         space=Space(lambda k: given_penalty(k["rho"]), {"rho": Real(0.03, 30.0)}, rounds=(1, 10)),
     ),

@@ -366,6 +366,7 @@ THEOREMS = (
             Check(blocks.tumours_in_blocks, _steps(0.4, 5)),
             Check(blocks.one_column, _steps(0.38, 8), start=blocks.between),
             Check(blocks.one_column, _steps(0.38, 2), 1, start=blocks.between),  # within reach of exact worst cases
+            Check(blocks.nearly_round, _steps(0.4, 8), 1, all_ones),
             Check(blocks.with_a_gap, _steps(1.2, 5)),  # too large
             Check(blocks.one_column, _steps(2.0, 1)),  # not for a block alone
         ),

@@ -127,6 +127,12 @@ def one_column() -> HybridProblem:
     return _grid(X, np.array([1.0, 2.0, 0.5, -1.0]), Squared(), 0.25, 2, 3)
 
 
+@example("nearly round", "one row of a tenth and a ridge of 1, one owner, least squares")
+def nearly_round() -> HybridProblem:
+    """F has one curvature nearly: local steps fall short of one long step, and the rate has to say so."""
+    return _grid(np.array([[0.1]]), np.array([1.0]), Squared(), 1.0, 1, 1)
+
+
 @example("blocks with a gap", "8 of 9 blocks of 24 rows and 6 columns, logistic loss")
 def with_a_gap() -> HybridProblem:
     """Return groups of 4, 8 and 12 rows, the first without the last two columns."""

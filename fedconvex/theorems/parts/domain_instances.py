@@ -43,6 +43,12 @@ unequal_domains = [
 ]
 
 
+@example("a row and a thousandth", "2 domains of one row each, of which one is a thousand times shorter, logistic loss")
+def row_and_thousandth() -> Problem:
+    """Let the drift of a round be that of the long row, as often as its domain weighs."""
+    return Problem(Federation.from_arrays([[1.0], [1e-3]], [1.0, 1.0], [0, 1]), Logistic())
+
+
 @example("log(2/sqrt 3)", "one column of ones, labels (+,+) in one domain and (+,-) in the other, logistic loss")
 def opposite_labels() -> Problem:
     """Pooled optimum and agnostic optimum, of value log 2, differ by log(2/sqrt 3)."""

@@ -60,6 +60,25 @@ def one_noisy_client() -> Problem:
     return Problem(Federation.from_clients([([[1.0], [1.0]], [1.0, -1.0])]), Squared())
 
 
+@example("one very noisy client", "one client, (w ± 100)²/2 row by row")
+def one_very_noisy_client() -> Problem:
+    """sigma = 100: with many rounds nothing but noise is left."""
+    return Problem(Federation.from_clients([([[1.0], [1.0]], [100.0, -100.0])]), Squared())
+
+
+@example("twelve rows at right angles", "one client of twelve rows at right angles, least squares")
+def rows_at_right_angles() -> Problem:
+    """No noise at w*, and steps of 1/(4L), three times what a row can bear, if one row is drawn."""
+    return Problem(Federation.from_clients([(np.eye(12), np.zeros(12))]), Squared())
+
+
+@example("flat and steep", "w²/20 of weight 0.95 and w²/2 of weight 0.05")
+def flat_and_steep() -> Problem:
+    """Let the flat client decide how fast the model comes nearer."""
+    fed = Federation.from_clients([([[0.1**0.5]], [0.0]), ([[1.0]], [0.0])])
+    return Problem(fed, Squared(), weights=[0.95, 0.05])
+
+
 @example("two clients, in millions", "two clients, (w - u ± u/2)²/2, u = 10⁻⁶: labels in millions")
 def two_clients_in_millions() -> Problem:
     """zeta = 5e-7."""
@@ -167,6 +186,11 @@ noisy_kinks, curved_noisy_kinks = (
 def at_right_angles() -> Problem:
     """All gradients vanish at w*: zeta_* = 0, zeta = 0.7. With many local steps each client solves its own problem."""
     return Problem(Federation.from_clients([([[1.0, 0.0]], [1.0]), ([[0.0, 1.0]], [1.0])]), SmoothedHinge())
+
+
+def all_ones(problem: Problem) -> np.ndarray:
+    """Return a start that is 1 away from the minimiser in every entry."""
+    return np.asarray(problem.solve().w + 1.0)
 
 
 @example("equal clients", "10 equal clients, least squares")
