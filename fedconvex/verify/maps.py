@@ -57,7 +57,7 @@ def tightness_map(
 
     Examples
     --------
-    Gradient descent on one client, whose bound D^2/(2 eta T) is four times the exact worst case at small steps:
+    One round of one step of 1/L: the bound D^2/(2 eta) is three times the exact worst case L D^2/(2 (1 + 2 eta L)):
 
     >>> from fedconvex.verify import tightness_map
     >>> found = tightness_map("fedavg-refined-sharp", shares=[1.0], counts=[1], rounds=1)
@@ -67,15 +67,11 @@ def tightness_map(
     theorem = find_theorem(theorem)
     steps = [real("tightness_map: shares", x, low=0.0, high=1.0, strict=True) for x in items("shares", shares)]
     numbers = [whole("tightness_map: counts", n, low=1) for n in items("tightness_map: counts", counts)]
-    knobs = {} if theorem.space is None else theorem.space.knobs
-    first = next((name for name in ("share", "damping", "rho", "mu") if isinstance(knobs.get(name), Real)), None)
-    if first is None:
-        cure = "take one with Space(knobs={'share': Real(...)})"
-        raise bad("tightness_map: theorem", "vary a step size in its space", theorem.name, cure)
-    second = next((name for name in WHOLE_KNOBS if isinstance(knobs.get(name), Whole)), "")
+    first, second = _axes(theorem)
     if check is None:
         check = _with_worst_case(theorem)
     instance("tightness_map: check", check, Check)
+    knobs = theorem.space.knobs
     top, shape = float(knobs[first].high), (len(steps), len(numbers) if second else 1)
     bound, low, high, seen = (np.full(shape, math.nan) for _ in range(4))
     for k, at in enumerate(np.ndindex(*shape)):
@@ -86,6 +82,16 @@ def tightness_map(
     words = f"{check.instance.name}, T {check.rounds or theorem.rounds if rounds is None else rounds}"
     axis = np.array([top * x for x in steps])
     return TightnessMap(theorem.name, words, first, axis, second, np.array(numbers[: shape[1]]), bound, low, high, seen)
+
+
+def _axes(theorem: Theorem) -> tuple[str, str]:
+    """Return the names of the number that stands for the step, and of the local steps, empty where there are none."""
+    knobs = {} if theorem.space is None else theorem.space.knobs
+    first = next((name for name in ("share", "damping", "rho", "mu") if isinstance(knobs.get(name), Real)), None)
+    if first is None:
+        cure = "take one with Space(knobs={'share': Real(...)})"
+        raise bad("tightness_map: theorem", "vary a step size in its space", theorem.name, cure)
+    return first, next((name for name in WHOLE_KNOBS if isinstance(knobs.get(name), Whole)), "")
 
 
 def _numbers(knobs: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
