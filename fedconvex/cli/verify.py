@@ -231,7 +231,7 @@ def _with_maps(found: VerificationReport, known: Mapping[str, Theorem]) -> Verif
 
     out, parts = [], in_parts(progress_line(), [1.0] * max(len(found.notes), 1))
     for name, tell in zip(found.notes, parts, strict=False):
-        if known[name].worst_case is not None or known[name].worst is not None:
+        if known[name].worst_case or known[name].worst or known[name].programme:
             try:
                 out.append(tightness_map(known[name], progress=tell))
             except ValueError as error:  # no instance within reach

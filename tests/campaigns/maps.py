@@ -39,7 +39,7 @@ def main() -> int:
     """Compute the maps and write the page."""
     maps = []
     for theorem in THEOREMS.values():
-        if theorem.worst_case is None and theorem.worst is None:
+        if not (theorem.worst_case or theorem.worst or theorem.programme):
             continue
         try:
             found = tightness_map(theorem)
