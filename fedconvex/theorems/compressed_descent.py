@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from fedconvex.methods import CompressedGradientDescent, TopK
-from fedconvex.theorems.error_feedback import first_client, flat_diagonal
+from fedconvex.theorems.error_feedback import first_client, flat_diagonal, of_one_client
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.compression import contractive, model_size
 from fedconvex.theorems.parts.rounding import excess
@@ -167,11 +167,6 @@ def largest(k: int = 1, share: float = 1.0) -> MethodRule:
     return MethodRule(f"{share:g} times the best" if share != 1.0 else "the best of the theorem", make)
 
 
-def _together(tiny: Tiny) -> Problem:
-    """Return all rows as those of one client."""
-    return tiny._replace(sizes=(len(tiny.rows),), weights=None).problem()
-
-
 THEOREMS = (
     Theorem(
         name="compressed-descent",
@@ -200,7 +195,7 @@ THEOREMS = (
             {"k": Whole(1, 3), "share": Real(0.05, 1.0, 2.0)},
             losses=("squared", "logistic"),
             rounds=(1, 20),
-            problem=_together,
+            problem=of_one_client,
             tries=12,
         ),
     ),

@@ -337,13 +337,20 @@ def first_client(instance: Instance) -> Instance:
     return example(f"first of {instance.name}", f"the first client of: {instance.words}", instance.data)(make)
 
 
+def of_one_client(tiny: Tiny) -> Problem:
+    """Return all rows as those of one client."""
+    return tiny._replace(sizes=(len(tiny.rows),), weights=None).problem()
+
+
 def _space(kind: type) -> Space:
+    """Return a space: of any clients for EF21, of one for EF."""
     return Space(
         lambda k: tight(kind, int(k["k"]), k["share"]),
         {"k": Whole(1, 3), "share": Real(0.05, 1.0, 2.0)},
         losses=("squared", "logistic"),
         rounds=(2, 20),
         weighted=kind is EF21,
+        problem=Tiny.problem if kind is EF21 else of_one_client,
         tries=12,
     )
 

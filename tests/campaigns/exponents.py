@@ -18,7 +18,10 @@ from fedconvex.verify.check_records import HALF
 
 __all__ = ["SCOPE", "page"]
 
-ABOUT = ("fedavg-", "scaffold", "fedprox", "fedsam", "dynamic-", "mocha-", "joint-mocha", "agnostic-rate")
+ABOUT = (
+    *("fedavg-", "scaffold", "fedprox", "fedsam", "dynamic-", "mocha-", "joint-mocha", "agnostic-rate"),
+    *("accelerated-", "fedlin", "ef21", "error-feedback", "compressed-", "scaffnew", "diana", "feddyn", "fednova-"),
+)
 SCOPE = tuple(name for name in THEOREMS if name.startswith(ABOUT))
 KEPT, PAGE = Path(__file__).with_suffix(".json"), Path(__file__).parents[2] / "docs" / "exponents.md"
 TEXT = """
