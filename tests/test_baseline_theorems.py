@@ -11,10 +11,11 @@ from fedconvex import Federation, Problem, Squared, iterate
 from fedconvex.constants import Constants
 from fedconvex.methods import FedDyn, ProgressiveHedging
 from fedconvex.theorems import THEOREMS
+from fedconvex.theorems.fedlin import fedlin_factor
 from fedconvex.theorems.parts.instances import shifted_logistic
 from fedconvex.theorems.parts.theorem import Check, Instance
 from fedconvex.theory.fixed_points import fedavg_round
-from fedconvex.theory.worst_case import Problems, accelerated, worst_case
+from fedconvex.theory.worst_case import Problems, accelerated, contraction, fedlin_round, worst_case
 from fedconvex.traits import traits_of
 from fedconvex.verify import Outcome
 from fedconvex.verify.checking import carried_out
@@ -115,6 +116,15 @@ def test_planted_fedlin_factors():
     assert violated("fedlin", wrong(0.0), "one parabola")
     assert violated("fedlin", wrong(0.5), "two parabolas")
     assert violated("fedlin", lambda a: 1.0 / 1.001, "one parabola")
+
+
+@pytest.mark.slow
+def test_local_steps_of_fedlin_slow_nothing_down():
+    """A programme for strongly convex clients: the rate of one parabola, below the theorem's."""
+    rate = contraction(fedlin_round(0.38 / 3, 3), Problems(2, mu=0.1))
+    assert rate.upper == pytest.approx((1.0 - 0.038 / 3) ** 6, rel=1e-4)
+    factor = fedlin_factor(Constants(L=1.0, mu=0.1), step_size=0.38, local_steps=3)
+    assert (round(rate.upper, 4), round(factor, 4)) == (0.9264, 0.952)
 
 
 # ---------------------------------------------------------------- Scaffnew

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -125,6 +126,72 @@ def test_one_client_is_faster_without_memory():
             gain = s * (1.0 - s) * (1.0 - q) ** 2 * (1.0 + q) / (1.0 + s * q) ** 2
             assert t * t - (1.0 - s) * q * t - s == pytest.approx(-gain, rel=1e-6, abs=1e-15)
             assert fast < r2
+
+
+# ---------------------------------------------------------------- exact worst cases over functions and compressors
+
+
+def largest(points, mu, after, before, squares=()):
+    """The largest `after` while `before` <= 1, <= 0 for `squares`, over mu-strongly convex 1-smooth functions.
+
+    Points are (x, g, f): x and g in coefficients of a basis of four vectors, f the place of the value, or None for 0.
+    What is maximised and bounded are pairs of a form over the basis and of coefficients of the values.
+    """
+    import cvxpy as cp
+
+    G, f = cp.Variable((4, 4), PSD=True), cp.Variable(2)
+
+    def of(form, values=(0.0, 0.0)):
+        return cp.trace(np.asarray(form) @ G) + np.asarray(values) @ f
+
+    conditions = [of(*before) <= 1.0, *(of(q) <= 0.0 for q in squares)]
+    for (x, g, a), (y, h, b) in itertools.permutations(points, 2):
+        d, e, values = g - h, x - y, np.zeros(2)
+        right = both(d, d) + mu * both(e, e) - 2.0 * mu * both(d, e)
+        for place, sign in ((a, -1.0), (b, 1.0)):
+            if place is not None:
+                values[place] += sign
+        conditions.append(of(both(h, e) + right / (2.0 * (1.0 - mu)), values) <= 0.0)
+    problem = cp.Problem(cp.Maximize(of(*after)), conditions)
+    problem.solve(solver="CLARABEL")
+    return float(problem.value)
+
+
+def both(a, b):
+    return 0.5 * (np.outer(a, b) + np.outer(b, a))
+
+
+def square(v):
+    return np.outer(v, v)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mu", "delta", "share"), [(0.1, 0.75, 1.0), (0.3, 0.2, 1.0), (0.05, 0.5, 0.6), (0.1, 0.5, 1.04)]
+)
+def test_rates_are_exact_worst_cases_of_a_round(mu, delta, share):
+    """Over all functions and compressors, from all states: r^2 for EF21 and EF, rho^2 for compressed descent."""
+    s, c = math.sqrt(1.0 - delta), Constants(L=1.0, mu=mu)
+    gamma = share * error_feedback_step(c, delta=delta)
+    rate = error_feedback_factor(c, step_size=gamma, delta=delta)
+    d, g, new, C = np.eye(4)  # EF21: x+ = x - gamma d
+    points = [(0.0 * d, g, 0), (-gamma * d, new, 1)]
+    error = [square(C - new + d) - s * s * square(new - d)]
+    V = (s * square(g) + square(d - g),)
+    assert largest(points, mu, (s * square(new) + square(d + C - new),), V, error) == pytest.approx(rate, rel=1e-5)
+    x, e, g, C = np.eye(4)  # EF
+    wanted = e + gamma * g
+    points = [(x, g, 0), (0.0 * x, 0.0 * x, None)]
+    V, W = square(x - e) + square(e) / s, square(x - wanted) + square(wanted - C) / s
+    found = largest(points, mu, (W,), (V,), [square(C - wanted) - s * s * square(wanted)])
+    assert found == pytest.approx(rate, rel=1e-5)
+    x, g, new, C = np.eye(4)  # compressed descent
+    gamma = share * compressed_descent_step(c, delta=delta)
+    points = [(x, g, 0), (x - gamma * C, new, 1), (0.0 * x, 0.0 * x, None)]
+    zero, error = np.zeros((4, 4)), [square(C - g) - s * s * square(g)]
+    found = largest(points, mu, (zero, (0.0, 1.0)), (zero, (1.0, 0.0)), error)
+    rho = max(1.0 - gamma * (1.0 - s) * mu, gamma * (1.0 + s) - 1.0)
+    assert found == pytest.approx(rho**2, rel=1e-5)
 
 
 # ---------------------------------------------------------------- planted

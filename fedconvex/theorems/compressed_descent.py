@@ -59,8 +59,10 @@ C(v) = (1+s)v.
 that t is below r. ∎
 """,
     loose="""
-Attained over all compressors. Top-k projects, ⟨C(v), v⟩ = ‖C(v)‖²: on a flat diagonal, entries of equal modulus, one
-round has 1 - 2γδμ + O(γ²) in the place of 1 - 2γ(1-s)μ + O(γ²), where δ = (1+s)(1-s).
+Attained over all functions and compressors, by programmes at every step
+(`test_rates_are_exact_worst_cases_of_a_round`). Top-k projects, ⟨C(v), v⟩ = ‖C(v)‖²: on a flat diagonal,
+entries of equal modulus, one round has 1 - 2γδμ + O(γ²) in the place of 1 - 2γ(1-s)μ + O(γ²), where δ =
+(1+s)(1-s).
 """,
 )
 

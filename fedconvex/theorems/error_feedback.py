@@ -95,9 +95,10 @@ p_i‖e_i + θz + w_i‖². With A² = ((1+s)/s)‖ē - sz/(1+s)‖², B² = ‖
 the same V and bound of V⁺. ∎
 """,
     loose="""
-Attained in the first rounds by one client whose gradient has entries of equal modulus along the flat direction (1.00
-after two rounds, 0.97 to 0.99 after ten), with matching lower bounds over all compressors in the first paper. Where
-L and mu differ between clients, L is the largest and mu the least here, and better is possible.
+Nowhere for one client: r^2 is the largest factor of a round over all functions, compressors and states, by
+programmes, at every step (`test_rates_are_exact_worst_cases_of_a_round`). Top-1 of two entries attains it in
+the first rounds, on a gradient with entries of equal modulus along the flat direction. Where L and mu differ
+between clients, L is the largest and mu the least here, and better is possible.
 """,
 )
 

@@ -52,8 +52,9 @@ gradient at x is g.
 """,
     loose="""
 With tau = 1 a parabola has (1 - a)^2 = 1 - 2a(1 - a/2): attained. With more steps one parabola forgets (1 - a/tau)^tau
-of its distance, between 1 - a and e^(-a) of it: nearly attained for small a. Clients that differ slow nothing down, to
-first order in a.
+of its distance, between 1 - a and e^(-a) of it: nearly attained for small a. Where the clients are mu-strongly convex
+themselves the squared distance shrinks like that of one parabola, whatever they are: by 0.9264 for two clients with
+mu/L = 0.1, tau = 3, a = 0.38, by a programme (`test_local_steps_of_fedlin_slow_nothing_down`); here it is 0.952.
 """,
 )
 
