@@ -29,6 +29,7 @@ from fedconvex.methods.parts import newton_steps
 from fedconvex.remote import Roster
 from fedconvex.remote.site_engine import SiteEngine
 from fedconvex.study import comparing_scores as scored
+from fedconvex.study.comparing_answers import told_apart
 from fedconvex.study.comparing_fair import INTERCEPTS, FairQuestions
 from fedconvex.study.comparing_plan import ComparePlan
 
@@ -87,6 +88,7 @@ class Search:
         fed = asking.server.federation
         self.left_out: list[str] = []  # l2 that were given up
         self.gap = math.nan  # of AFL, certified
+        self.told = np.zeros(2, dtype=np.int64)  # numbers of a site: its own, and in sums over all
         self.names, self.sizes = [str(name) for name in fed.labels], fed.sizes
         self.counts = plan.counted(fed.ids, fed.sizes)
         self.train = self.counts.train.sum(axis=0)
@@ -95,6 +97,7 @@ class Search:
     def total(self, what: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the sums over sites of what they answer."""
         found = self.asking(what, dict(arrays))
+        self.told += told_apart(self.plan, len(self.names), arrays)
         return {name: np.sum([a[name] for a in found], axis=0) for name in found[0]}
 
     def _standardised(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -311,8 +314,7 @@ def _notes(plan: ComparePlan, search: Search, tuned: dict[str, Tuned], rows: lis
         notes.append(f"Not compared, since {why}: {'; '.join(search.left_out)}.")
     if kept := sum(row is None for row in rows):
         notes.append(f"{kept} of {len(rows)} sites keep their scores; they are in all sums over held-out rows.")
-    asking = search.asking
-    exchanges = sum(times for times, _ in asking.steps.values())
-    numbers = sum(count for _, count in asking.steps.values())
-    notes.append(f"{exchanges} exchanges, {numbers:,} numbers of each site{', as sums under masks' * asking.hidden}.")
+    exchanges, (own, summed) = sum(times for times, _ in search.asking.steps.values()), search.told.tolist()
+    hidden = f"'s own, and {summed:,} in sums under masks" * search.asking.hidden
+    notes.append(f"{exchanges} exchanges, {own:,} numbers of each site{hidden}.")
     return tuple(notes)

@@ -135,7 +135,7 @@ def _settings(study: Study, name: str, place: Path, rows: int, seed: int) -> Sit
         writer = csv.writer(file)
         writer.writerow(cells)
         writer.writerows(zip(*cells.values(), strict=True))
-    limits = "\n[limits]\nparameters = 0.5\nshare = 10.0\n" + ("" if study.secure_sums else "secure_sums = false\n")
+    limits = "\n[limits]\nparameters = 0.5\nshare = 1000.0\n" + ("" if study.secure_sums else "secure_sums = false\n")
     files = f'certificate = "../certificates/{name}.pem"\nauthority = "../certificates/authority.pem"\n'
     (own / "site.toml").write_text(f'[site]\nname = "{name}"\ntable = "table.csv"\n{files}{limits}', encoding="utf-8")
     return read_site(own / "site.toml")

@@ -229,6 +229,9 @@ def test_a_model_that_is_fair_to_sites_is_the_pooled_one(tmp_path, sums, classes
     assert 8 <= len(fair) <= 40
     for line in fair:  # value, gradient and Hessian of each model, hidden by no sum; in the open the mark too
         assert line["new"] == line["asked"]["weights"][0] * (1 + 6 + 21 + (sums == "false"))
+    counted = f"{len(told)} exchanges, {sum(line['new'] for line in told):,} numbers of each site"
+    summed = f"'s own, and {told[-1]['sums']:,} in sums under masks" * (sums == "true")
+    assert found["notes"][-1] == f"{counted}{summed}."
 
 
 def test_fair_steps_end_at_the_least_largest_objective():

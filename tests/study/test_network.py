@@ -70,6 +70,19 @@ def known(folder, study, name, authority="authority.pem"):
     return credentials(study, folder / f"{name}.pem", folder / f"{name}.key", folder / authority)
 
 
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_a_comparison_of_classes_and_a_fair_model_over_connections(tmp_path):
+    """Answers in the places of sites, and of several classes, are as long as connections let them be."""
+    ask = 'compare = { kinds = ["pooled", "afl"], folds = 2 }'
+    target = 'column = "ill"\nvalues = ["no", "some", "yes"]'
+    study = study_in(tmp_path, STUDY.replace(ANALYSE, ask).replace('column = "days"', target))
+    results = try_study(study, tmp_path / "try", rows=120, say=lambda line: None)
+    found = json.loads(results["compare.json"])
+    assert [m["method"] for m in found["methods"]] == ["base rate", "pooled", "afl", "alone"]
+    assert (tmp_path / "try" / "results" / "compare.html").exists()
+
+
 def met(server, site, number, study=None):
     """What an exchange with a site comes to: the place it got, or why it got none."""
     with Exchange(("localhost", 0), server, sites=2, deadline=60.0) as exchange:
