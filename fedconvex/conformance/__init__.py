@@ -6,8 +6,9 @@ The references follow the papers, and share nothing with the package's kernels a
 from __future__ import annotations
 
 from fedconvex.conformance.answer import Conformance
+from fedconvex.conformance.expectations import assert_conforms
 from fedconvex.conformance.families import FAMILIES
 from fedconvex.conformance.implementation import Abilities, can
 from fedconvex.conformance.recognition import conform
 
-__all__ = ["FAMILIES", "Abilities", "Conformance", "can", "conform"]
+__all__ = ["FAMILIES", "Abilities", "Conformance", "assert_conforms", "can", "conform"]

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any, NamedTuple
+
+from fedconvex.conformance.counterexample import Counterexample
 
 
 class Line(NamedTuple):
@@ -16,6 +19,7 @@ class Line(NamedTuple):
     kind: str  # "published", "convention" or "error"
     says: str
     departs: bool = False  # no error, and yet not what the paper says
+    published: str = ""  # the sentence of the paper's value, if it has another one
 
 
 class Exclusion(NamedTuple):
@@ -57,6 +61,16 @@ class Conformance:
         Limits, rates and invariances: what they say, by how much they fail, whether they hold.
     tried : int
         Readings that were held against an exam.
+    change : str
+        What has to be changed about the reading so that it matches, if no reading does: a factor, or a term that is
+        missing in one step.
+    counterexample : Counterexample or None
+        The smallest exam in which the implementation is not the published algorithm; None if it is, or if too much is
+        drawn.
+    train : str
+        The implementation, as module:function.
+    digest : str
+        SHA-256 of the rows and the hyper-parameters of the exams that ran.
     """
 
     family: str
@@ -73,6 +87,18 @@ class Conformance:
     differs: tuple[str, ...]
     checks: tuple[Any, ...]
     tried: int
+    change: str = ""
+    counterexample: Counterexample | None = None
+    train: str = "mymodule:train"
+    digest: str = ""
+
+    @property
+    def grade(self) -> str:
+        """One of "published", "variant" (documented elsewhere, and no error) and "deviation"."""
+        if self.verdict != "matches":
+            return "deviation"
+        choices = [(line,) for line in self.found] + [tuple(lines) for lines in self.untold.values()]
+        return "variant" if any(all(line.departs for line in lines) for lines in choices) else "published"
 
     @property
     def reading(self) -> dict[str, str]:
@@ -87,7 +113,7 @@ class Conformance:
         """
         if self.verdict != "deviates":
             return ()
-        sure = tuple(line.says for line in self.found if line.kind == "error")
+        sure = tuple(line.says for line in self.found if line.kind == "error") + ((self.change,) if self.change else ())
         maybe = [v.says for lines in self.untold.values() for v in lines if v.kind == "error"]
         return (*sure, *(["; or ".join(maybe)] if maybe else []))
 
@@ -104,9 +130,13 @@ class Conformance:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as numbers, texts, lists and dictionaries."""
         return {
+            "version": version("fedconvex"),
+            "digest of exams": self.digest,
             "family": self.family,
             "source": self.source,
             "verdict": self.verdict,
+            "grade": self.grade,
+            "first line": next(self._lines()),
             "conforms": self.conforms,
             "errors": list(self.errors),
             "tolerance": self.tolerance,
@@ -120,6 +150,7 @@ class Conformance:
             "differs": list(self.differs),
             "checks": [c._asdict() | {"distance": _finite(c.distance)} for c in self.checks],
             "readings tried": self.tried,
+            "counterexample": None if self.counterexample is None else self._shown_departure(),
         }
 
     def to_json(self) -> str:
@@ -130,19 +161,13 @@ class Conformance:
         return "\n".join(self._lines())
 
     def _lines(self) -> Any:
-        source = self.source
-        others = "; ".join(line.says for line in self.found if line.departs)
-        so = f", with conventions that are not those of the paper: {others}" if others else ""
-        heads = {
-            "matches": f"This is {self.family}{so}. A reading of {source} matches to {self.distance:.1e}.",
-            "deviates": f"This is {self.family} but for what is listed as an error: "
-            f"so read, it matches to {self.distance:.1e}.",
-            "no reading": f"No reading of {self.family} ({source}) matches; the nearest is {self.distance:.1e} off.",
-        }
-        yield heads[self.verdict]
+        yield from self._head()
         yield f"Equal means within {self.tolerance:g} of the largest entry; {self.tried} readings were tried" + (
             "." if self.verdict == "no reading" else f", the next one is {self.next_distance:.1e} away."
         )
+        if self.counterexample is not None:
+            yield "\nWhere it departs from the published algorithm"
+            yield from (f"  {line}" for line in self.counterexample.lines())
         kinds = {
             "Errors": "error",
             "Not as published": "departs",
@@ -154,7 +179,11 @@ class Conformance:
             if lines:
                 yield f"\n{title}" + (" (of the nearest reading)" if self.verdict == "no reading" else "")
                 yield from (f"  {line.says}{self._next(line.convention)}" for line in lines)
-        if self.verdict == "deviates" and len(self.errors) > sum(line.kind == "error" for line in self.found):
+        if self.change:
+            yield "" if any(line.kind == "error" for line in self.found) else "\nErrors"
+            yield f"  {self.change}"
+        sure = sum(line.kind == "error" for line in self.found) + bool(self.change)
+        if self.verdict == "deviates" and len(self.errors) > sure:
             yield f"\nErrors that the exams cannot tell apart\n  {self.errors[-1]}"
         if self.differs:
             yield "\nDifferences from it"
@@ -169,6 +198,35 @@ class Conformance:
         yield "\nExams"
         yield from (f"  {name}: {d:.1e}" for name, d in self.distances.items())
         yield from (f"  {name}: left out: {why}" for name, why in self.left_out.items())
+        if self.counterexample is not None:
+            yield "\nThe departure as a script, which needs NumPy only\n"
+            yield self.counterexample.script(self.train).rstrip()
+
+    def _head(self) -> Any:
+        """Yield the answer, in a line, and how near it is."""
+        name, source, off = self.family, self.source, f"{self.distance:.1e}"
+        failed = [c.says for c in self.checks if not c.holds]
+        if self.grade == "published":
+            but = f", but a check fails: {failed[0]}" if failed else ""
+            yield f"As published: {name}, {source}{but}."
+            yield f"Every exam is matched to {off}."
+        elif self.grade == "variant":
+            departs = [line for line in self.found if line.departs]
+            departs += [lines[0] for lines in self.untold.values() if all(line.departs for line in lines)]
+            said = "; ".join(f"{line.says}, instead of: {line.published}" for line in departs)
+            but = f"; and a check fails: {failed[0]}" if failed else ""
+            yield f"Not the published algorithm: {said}{but}."
+            yield f"This is a documented variant of {name} ({source}), and matched to {off}."
+        elif self.verdict == "deviates":
+            yield f"Not the published algorithm: {'; '.join(self.errors)}."
+            yield f"But for that it is {name} ({source}): so read, it is matched to {off}."
+        else:
+            yield f"Not the published algorithm, nor anything near it that is known here ({name}, {source})."
+            yield f"The nearest reading is {off} off."
+
+    def _shown_departure(self) -> dict[str, Any]:
+        assert self.counterexample is not None
+        return self.counterexample.to_dict() | {"script": self.counterexample.script(self.train)}
 
     def _next(self, convention: str) -> str:
         e = next((e for e in self.excluded if e.convention == convention), None)

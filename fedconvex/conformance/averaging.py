@@ -63,7 +63,7 @@ def reply(
         w, total = w - eta * move_by, total + eta
     answer = {"w": w, "steps": len(batches), "total": total, "velocity": memory[0]}
     if "control" in r:
-        answer["c_i"] = _renewed(exam, r, state, k, w, answer)
+        answer["c_i"] = renewed(exam, r, state, k, w, answer)
     return answer | _rise(exam, r, state, k)
 
 
@@ -128,7 +128,7 @@ def _client_step(exam: Exam, r: Mapping[str, str], g: np.ndarray, memory: Any, t
     return g + beta * m if how == "nesterov" else m, (m, v)
 
 
-def _renewed(exam: Exam, r: Mapping[str, str], state: State, k: int, y: np.ndarray, answer: Mapping[str, Any]) -> Any:
+def renewed(exam: Exam, r: Mapping[str, str], state: State, k: int, y: np.ndarray, answer: Mapping[str, Any]) -> Any:
     """Return c_i^+ of SCAFFOLD, by option I or II."""
     x, c, c_k = state["w"], state["c_before"] if r.get("c read") == "stale" else state["c"], state["c_i"][k]
     if r.get("option", "II") == "I":

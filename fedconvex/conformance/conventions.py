@@ -56,6 +56,12 @@ def errors(conventions: Sequence[Convention], r: Mapping[str, str]) -> int:
     return sum(c.value(r[c.name]).kind == "error" for c in conventions if c.name in r)
 
 
+def departs(conventions: Sequence[Convention], r: Mapping[str, str]) -> int:
+    """Return how many of a reading's values are no errors, and yet not the paper's."""
+    chosen = [(c, c.value(r[c.name])) for c in conventions if c.name in r]
+    return sum(v.kind == "convention" and any(o.kind == "published" for o in c.values) for c, v in chosen)
+
+
 def expand(conventions: Sequence[Convention], exam: Exam, r: Reading, budget: int) -> Iterator[Reading]:
     """Yield the readings that add to r what an exam shows, with at most so many errors in all."""
     for c in conventions:

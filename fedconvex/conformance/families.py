@@ -27,6 +27,8 @@ class Family(NamedTuple):
         Exams that the family takes.
     server_side : tuple of str
         Conventions on which the clients' answers do not depend.
+    kept : bool
+        Whether a client's answer may be kept for readings that differ in these only.
     first, reply, move : callable
         The reference: the first state, a client's answer, the server's step.
     """
@@ -39,6 +41,7 @@ class Family(NamedTuple):
     hyper: Mapping[str, Any] = {}
     knows: tuple[str, ...] = ()
     server_side: tuple[str, ...] = ()  # conventions that do not change what clients answer
+    kept: bool = True  # whether equal answers of clients may be kept: not where exams of a name have other rows
     first: Callable[..., Any] = averaging.first
     reply: Callable[..., Any] = averaging.reply
     move: Callable[..., Any] = averaging.move

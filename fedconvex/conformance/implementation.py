@@ -7,6 +7,11 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import signal
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -191,6 +196,17 @@ def distinct(runs: Sequence[tuple[np.ndarray, ...]]) -> tuple[tuple[np.ndarray, 
     return tuple(found.values())
 
 
+def digest(asked: Sequence[Asked]) -> str:
+    """Return SHA-256 of the exams' names, rows and hyper-parameters."""
+    found = hashlib.sha256()
+    for exam, _ in asked:
+        rows = [a.tobytes() for pair in exam.clients for a in pair]
+        hyper = repr({n: v.tolist() if isinstance(v, np.ndarray) else v for n, v in sorted(exam.hyper.items())})
+        for part in (exam.name.encode(), *rows, hyper.encode(), repr((exam.rounds, exam.seeds)).encode()):
+            found.update(part)
+    return found.hexdigest()
+
+
 def ask(train: Any, exam: Exam, a: Abilities) -> tuple[np.ndarray, ...]:
     """Return the models of every round that an implementation answers in an exam.
 
@@ -263,3 +279,53 @@ def _unset(exam: Exam) -> str:
         return ""
     none, counts = ("local_steps", "epochs") if h["local_steps"] is None else ("epochs", "local_steps")
     return f"here hyper[{none!r}] is None, and work is counted in {counts}; "
+
+
+# ---------------------------------------------------------------- calls
+
+
+def name_of(train: Any) -> str:
+    """Return module:function of an implementation, or a stand-in where nothing could import it so."""
+    module, name = getattr(train, "__module__", None), getattr(train, "__qualname__", "")
+    return f"{module}:{name}" if module not in (None, "__main__") and name.isidentifier() else "mymodule:train"
+
+
+def limited(train: Any, seconds: float | None) -> Any:
+    """Return an implementation whose calls end with TimeoutError after so many seconds.
+
+    On the main thread of systems with timers the call is interrupted; elsewhere it is judged once it has ended.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If seconds are not positive.
+    """
+    if seconds is None:
+        return train
+    most = real("conform: limit", seconds, low=0.0, strict=True)
+    timer = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+
+    @functools.wraps(train)
+    def call(clients: Any, hyper: Any, rounds: int) -> Any:
+        begun = time.monotonic()
+        before = signal.signal(signal.SIGALRM, _late(most)) if timer else None
+        try:
+            if timer:
+                signal.setitimer(signal.ITIMER_REAL, most)
+            answer = train(clients, hyper, rounds)
+        finally:
+            if timer:
+                signal.setitimer(signal.ITIMER_REAL, 0.0)
+                signal.signal(signal.SIGALRM, before)
+        if time.monotonic() - begun > most:
+            _late(most)()
+        return answer
+
+    return call
+
+
+def _late(seconds: float) -> Callable[..., None]:
+    def stop(*_: Any) -> None:
+        raise TimeoutError(f"a call took longer than the limit of {seconds:g} s")
+
+    return stop

@@ -15,13 +15,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedconvex.conformance import averaging
 from fedconvex.conformance.conventions import Reading, expand
 from fedconvex.conformance.exams import ORDERS, Exam, batch_draws, participants
 from fedconvex.conformance.families import Family
 
+WEIGHING = ("weights", "share", "sampling")  # conventions that clients' first answers do not depend on
 BRANCHES = 8  # histories of one reading that give the same models and are followed at once, at most
 COINCIDENCE = 1e-3  # a reading of which the draws seen are less likely than this, beside another's, is left behind
 READINGS = 40_000  # tried in one exam, at most
+ROUGHLY = 1_500  # the same, where none matches and the nearest is looked for
 NEAREST = 24  # readings that are followed on where none matches
 
 
@@ -83,9 +86,13 @@ def outcomes(family: Family, exam: Exam, r: Reading, state: Any) -> Iterator[tup
 def _replies(family: Family, exam: Exam, r: Reading, state: Any) -> list[Any]:
     """Return all clients' answers on full batches; readings that differ at the server only share them."""
     key = None
-    if family.server_side:
-        mine = tuple(v for name, v in r.items() if name not in family.server_side)
-        key = (family.name, exam.name, mine, state["t"], state["sent"].tobytes())
+    blind = family.server_side + (WEIGHING if state["t"] == 0 and family.reply is averaging.reply else ())
+    if blind and family.kept:
+        mine = tuple(item for item in r.items() if item[0] not in blind)
+        key = (family.name, mine, state["t"], state["sent"].tobytes())
+        if _KEPT_OF[0] is not exam.hyper:  # another exam
+            _KEPT.clear()
+            _KEPT_OF[0] = exam.hyper
         if key in _KEPT:
             return _KEPT[key]
     replies: list[Any] = []
@@ -93,13 +100,14 @@ def _replies(family: Family, exam: Exam, r: Reading, state: Any) -> list[Any]:
         batches = batch_draws(exam, exam.sizes[k], r)[0][0]
         replies.append(family.reply(exam, r, state, k, batches, replies[-1] if replies else None))
     if key is not None:
-        if len(_KEPT) > 500:
+        if len(_KEPT) > 8000:
             _KEPT.clear()
         _KEPT[key] = replies
     return replies
 
 
 _KEPT: dict[Any, list[Any]] = {}
+_KEPT_OF: list[Any] = [None]  # the hyper-parameters of the exam whose answers are kept
 
 
 def _work(exam: Exam, k: int, r: Reading) -> list[tuple[Any, float]]:
@@ -170,16 +178,15 @@ def _follow_run(
 
 
 class Search(NamedTuple):
-    """What a search found: readings that match everything, the nearest others, and what was left behind where."""
+    """What a search found: readings that match everything, and what was left behind."""
 
     matching: list[Found]
-    nearest: list[Found]
     passed_over: float  # the smallest distance at which a reading was left behind
     tried: int
 
 
-def search(family: Family, asked: Sequence[Asked], tol: float, most_errors: int = 2) -> Search:
-    """Return the readings that match all exams, with as few errors as possible; else the nearest.
+def search(family: Family, asked: Sequence[Asked], tol: float, budgets: Sequence[int] = (0, 1, 2)) -> Search:
+    """Return the readings that match all exams, with as few errors as possible, or none.
 
     Parameters
     ----------
@@ -189,21 +196,20 @@ def search(family: Family, asked: Sequence[Asked], tol: float, most_errors: int 
         Exams with answers, the cheapest first.
     tol : float
         Largest distance that counts as equal.
-    most_errors : int
-        Errors that a reading may hold at once.
+    budgets : sequence of int
+        Errors that a reading may hold at once, one after the other.
     """
     tried, passed = 0, math.inf
-    for budget in range(most_errors + 1):
-        found, n, excluded = _within(family, asked, tol, budget)
+    for budget in budgets:
+        found, n, excluded = within(family, asked, tol, budget)
         tried, passed = tried + n, min(passed, excluded)
         if found:
             fewest = min(f.errors for f in found)
-            return Search([f for f in found if f.errors == fewest], [], passed, tried)
-    nearest = _nearest(family, asked, tol)
-    return Search([], nearest, nearest[0].distance if nearest else math.inf, tried)
+            return Search([f for f in found if f.errors == fewest], passed, tried)
+    return Search([], passed, tried)
 
 
-def _within(family: Family, asked: Sequence[Asked], tol: float, budget: int) -> tuple[list[Found], int, float]:
+def within(family: Family, asked: Sequence[Asked], tol: float, budget: int) -> tuple[list[Found], int, float]:
     """Return the matching readings with at most so many errors, how many were tried, and what else was near."""
     alive, tried, passed = [Found({}, 0, {}, {})], 0, math.inf
     for a in asked:
@@ -244,14 +250,14 @@ def _errors(family: Family, r: Reading) -> int:
     return sum(c.value(r[c.name]).kind == "error" for c in family.conventions if c.name in r)
 
 
-def _nearest(family: Family, asked: Sequence[Asked], tol: float) -> list[Found]:
+def nearest(family: Family, asked: Sequence[Asked], tol: float) -> list[Found]:
     """Return the readings with at most one error that come nearest to what matches no reading."""
     alive = [Found({}, 0, {}, {})]
     for a in asked:
         passing: list[Found] = []
         for f in alive:
             for r in itertools.islice(
-                expand(family.conventions, a.exam, f.reading, 1 - f.errors), READINGS // len(alive)
+                expand(family.conventions, a.exam, f.reading, 1 - f.errors), ROUGHLY // len(alive)
             ):
                 if count_outcomes(a.exam, r) > ORDERS:
                     continue

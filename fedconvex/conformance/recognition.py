@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,16 +16,20 @@ from fedconvex._check import bad, real, unknown, wrong_type
 from fedconvex.conformance.answer import Conformance, Exclusion, Line
 from fedconvex.conformance.closed_forms import checks
 from fedconvex.conformance.conventions import Reading
+from fedconvex.conformance.counterexample import counterexample
+from fedconvex.conformance.diagnosis import diagnose
 from fedconvex.conformance.exams import ORDERS
 from fedconvex.conformance.families import FAMILIES, Family
 from fedconvex.conformance.floats import sent
-from fedconvex.conformance.implementation import Abilities, abilities_of, answers
-from fedconvex.conformance.readings_search import Asked, Found, count_outcomes, follow, predict, search
+from fedconvex.conformance.implementation import Abilities, abilities_of, answers, digest, limited, name_of
+from fedconvex.conformance.readings_search import Asked, Found, count_outcomes, follow, nearest, predict, search
 
 FLOAT64, FLOAT32 = 1e-9, 3e-5
 
 
-def conform(train: Any, family: str = "fedavg", *, tol: float | None = None) -> Conformance:
+def conform(
+    train: Any, family: str = "fedavg", *, tol: float | None = None, limit: float | None = None, progress: Any = None
+) -> Conformance:
     """Return which reading of an algorithm an implementation computes.
 
     Parameters
@@ -33,10 +38,14 @@ def conform(train: Any, family: str = "fedavg", *, tol: float | None = None) -> 
         ``train(clients, hyper, rounds)`` returns the models (d,), or (C, d), after each of the rounds. It may declare
         what it can do by `can`, and raise NotImplementedError for what it cannot.
     family : str
-        The algorithm that it claims to be, a name in `FAMILIES`.
+        The algorithm that it claims to be, of `FAMILIES`.
     tol : float, optional
         Largest difference that counts as equal, relative to the largest entry of the models; default 1e-9, or 3e-5 for
         implementations in single precision.
+    limit : float, optional
+        Seconds that one call of ``train`` may take; default no limit.
+    progress : callable, optional
+        Is told the share that is done, in [0, 1], and what is being done.
 
     Returns
     -------
@@ -45,7 +54,8 @@ def conform(train: Any, family: str = "fedavg", *, tol: float | None = None) -> 
     Raises
     ------
     ValueError, TypeError
-        If there is no such family, no exam can be asked, or ``train`` raises or returns something else.
+        If there is no such family, no exam can be asked, or ``train`` raises, takes longer than its limit, or returns
+        something else.
 
     Examples
     --------
@@ -55,33 +65,38 @@ def conform(train: Any, family: str = "fedavg", *, tol: float | None = None) -> 
     ... def train(clients, hyper, rounds):
     ...     w, models = hyper["start"], []
     ...     for _ in range(rounds):
-    ...         answers = []
-    ...         for X, y in clients:
-    ...             v = w
-    ...             for _ in range(hyper["local_steps"]):
-    ...                 v = v - hyper["step_size"] * (X.T @ (X @ v - y) / len(y) + hyper["l2"] * v)
-    ...             answers.append(v)
-    ...         w = np.mean(answers, axis=0)
-    ...         models.append(w)
+    ...         slopes = [X.T @ (X @ w - y) / len(y) + hyper["l2"] * w for X, y in clients]
+    ...         models.append(w := w - hyper["step_size"] * np.mean(slopes, axis=0))
     ...     return models
-    >>> found = conform(train, "fedavg")
-    >>> found.verdict, found.reading["weights"]
-    ('matches', '1/K')
+    >>> found = conform(train, "fedsgd")
+    >>> found.verdict, found.grade, found.reading["weights"]
+    ('matches', 'variant', '1/K')
     """
+    _check(train, family)
+    a, f = abilities_of(train), FAMILIES[family]
+    tol = (FLOAT32 if a.float32 else FLOAT64) if tol is None else real("conform: tol", tol, low=0.0, strict=True)
+    tell = progress or (lambda share, doing: None)
+    train = limited(train, limit)
+    tell(0.0, "exams")
+    asked, left = answers(f, train, a)
+    if not asked:
+        raise bad("conform: train", "be able to take an exam", "; ".join(f"{n}: {w}" for n, w in left.items()))
+    found = _answer(f, train, a, tol, asked, left, tell)
+    tell(0.9, "the smallest exam that shows it")
+    departs = None if found.grade == "published" else counterexample(f, train, a, asked, tol)
+    tell(1.0, "")
+    return replace(found, counterexample=departs, train=name_of(train), digest=digest(asked))
+
+
+def _check(train: Any, family: Any) -> None:
     if not callable(train):
         raise wrong_type("conform: train", "be a function train(clients, hyper, rounds)", f"{train!r}")
     if not isinstance(family, str) or family not in FAMILIES:
         raise unknown("conform: family", family, FAMILIES)
-    a, f = abilities_of(train), FAMILIES[family]
-    tol = (FLOAT32 if a.float32 else FLOAT64) if tol is None else real("conform: tol", tol, low=0.0, strict=True)
-    asked, left = answers(f, train, a)
-    if not asked:
-        raise bad("conform: train", "be able to take an exam", "; ".join(f"{n}: {w}" for n, w in left.items()))
-    return _answer(f, train, a, tol, asked, left)
 
 
 def _answer(
-    f: Family, train: Any, a: Abilities, tol: float, asked: Sequence[Asked], left: dict[str, str]
+    f: Family, train: Any, a: Abilities, tol: float, asked: Sequence[Asked], left: dict[str, str], tell: Any
 ) -> Conformance:
     """Return what the exams that ran say."""
     lost = [b.exam.name for b in asked if not all(np.isfinite(w).all() for run in b.runs for w in run)]
@@ -89,20 +104,28 @@ def _answer(
         return _unread(
             f, tol, (), dict.fromkeys(lost, math.inf), left, [f"{n}: models are not finite" for n in lost], 0
         )
-    found = search(f, asked, tol)
+    tell(0.1, "readings")
+    found, change = search(f, asked, tol, (0, 1)), ""
+    tell(0.3, "readings with one change")
+    if not found.matching and (nearly := diagnose(f, asked, tol)) is not None:
+        change, found = nearly.says, nearly.found
+    elif not found.matching:
+        tell(0.5, "readings with two errors")
+        found = search(f, asked, tol, (2,))
     if not found.matching:
-        best = found.nearest[0]
+        tell(0.7, "the nearest reading")
+        best = nearest(f, asked, tol)[0]
         differs = list(_differences(f, asked, best, tol))
         return _unread(f, tol, _lines(f, [best.reading]), best.distances, left, differs, found.tried)
     readings = [m.reading for m in found.matching]
     best = min(found.matching, key=lambda m: m.distance)
     lines = _lines(f, readings)
-    verdict = "deviates" if best.errors else "matches"
+    verdict = "deviates" if best.errors or change else "matches"
     held = checks(f.name, best.reading, train, a, tol) if verdict == "matches" else []
     held += sent(f.name, train, a, f.hyper)
     return Conformance(
         f.name, f.title, f.source, verdict, tol, lines, _untold(f, readings), _next(f, asked, best.reading, lines, tol),
-        found.passed_over, best.distances, left, (), tuple(held), found.tried,
+        found.passed_over, best.distances, left, (), tuple(held), found.tried, change,
     )  # fmt: skip
 
 
@@ -119,8 +142,9 @@ def _unread(
 def _line(family: Family, convention: str, value: str) -> Line:
     c = next(c for c in family.conventions if c.name == convention)
     v = c.value(value)
-    departs = v.kind == "convention" and any(other.kind == "published" for other in c.values)
-    return Line(convention, v.name, v.kind, v.says, departs)
+    published = [other for other in c.values if other.kind == "published"]
+    departs = v.kind == "convention" and bool(published)
+    return Line(convention, v.name, v.kind, v.says, departs, published[0].says if departs else "")
 
 
 def _lines(family: Family, readings: Sequence[Reading]) -> tuple[Line, ...]:

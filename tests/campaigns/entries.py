@@ -838,6 +838,7 @@ def own() -> dict[str, dict[str, Any]]:
             for name in ("predict", "decision_function", "staged_decision_function", "margins", "errors")
         },
         "conformance.conform": {"train": descent, "family": "fedsgd"},
+        "conformance.assert_conforms": {"train": descent, "family": "fedsgd"},
         "problems.as_q": {"who": "fuzz"},
         "problems.calibration_error": {"Q": np.full((18, 2), 0.5)},
         "remote.Site": {"method": w["fedsgd"], "make": make, "federation": w["real"].subset([0])},
