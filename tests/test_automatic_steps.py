@@ -194,8 +194,8 @@ def test_settings_without_a_theorem_refuse(logistic):
     flat, kinked = Problem(logistic.federation, Logistic()), Problem(logistic.federation, Hinge(), l2=0.1)
     cases = [
         (FedAvg(step_size="auto", epochs=1, batch_size=5), logistic, "epochs"),
-        (FedAvg(step_size="auto", server=methods.ServerAdam(step_size=0.1)), logistic, "optimisers"),
-        (FedAvg(step_size="auto", client=methods.ClientMomentum(0.9)), logistic, "optimisers"),
+        (FedAvg(step_size="auto", server=methods.ServerAdam(step_size=0.1)), logistic, "weighted mean"),
+        (FedAvg(step_size="auto", client=methods.ClientMomentum(0.9)), logistic, "plain steps"),
         (FedAvg(step_size="auto", participation=2), uneven, "unequal weights: take ScaledSampling"),
         (FedAvg(step_size="auto", participation=2), flat, "without strong convexity"),
         (FedAvg(step_size="auto"), kinked, "Hinge.*, which is not smooth: take a smooth loss"),

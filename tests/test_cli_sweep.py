@@ -107,7 +107,7 @@ def test_mistakes_are_one_line(table, capsys):
         (["--grid", "step_size=0.1", "--grid", "step_size=1"], "--grid step_size must be given once"),
         (["--grid", "step_size=0.1,0.1"], "values that differ; got 0.1 twice"),
         (["--grid", "step_size=-1"], "--step-size must be positive"),
-        (["--method", "mocha"], "--method must be one of accelerated-gradient, afl"),
+        (["--method", "mocha"], "--method must be one of accelerated-gradient, accelerated-sdane, afl"),
         (["--out", "x.json"], "--out must end in .parquet, .npz, .csv"),
         (["--out", "none/x.npz"], "existing folder"),
         (["--plot", "x.txt"], "--plot must end in"),
