@@ -55,8 +55,8 @@ def deprecated(since: str, gone: str, instead: str) -> Callable[[_F], _F]:
                     warnings.warn(says, DeprecationWarning, stacklevel=2)
                 built(self, *args, **more)
 
-            f.__init__ = init
-            f.__deprecated__ = says
+            for name, value in (("__init__", init), ("__deprecated__", says)):
+                setattr(f, name, value)
             return f
 
         @functools.wraps(f)

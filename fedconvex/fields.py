@@ -134,11 +134,20 @@ def inside(who: str, x: Any) -> float:
 positive, nonnegative = partial(real, low=0.0, strict=True), partial(real, low=0.0)
 count = partial(whole, low=1)
 
+
+def label(who: str, x: Any) -> str | int:
+    """Return what may be the label of a client, or its number."""
+    if isinstance(x, (bool, np.bool_)) or not isinstance(x, (str, int, np.integer)):
+        raise wrong_type(who, "be the label of a client, or its number", f"{x!r}")
+    return x if isinstance(x, str) else int(x)
+
+
 Positive = Annotated[float, positive]
 AtLeastZero = Annotated[float, nonnegative]
 Share = Annotated[float, share]
 Inside = Annotated[float, inside]
 Count = Annotated[int, count]
+Label = Annotated[Any, label]
 OneOrTwo = Annotated[int, partial(whole, low=1, high=2)]
 Flag = Annotated[bool, flag]
 BatchDraw = Annotated[str, batch_draw]

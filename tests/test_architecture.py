@@ -24,7 +24,7 @@ FILES = sorted(p for p in PACKAGE.rglob("*.py") if "__pycache__" not in p.parts)
 # Every room imports from lower floors and from itself only.
 FLOORS = [
     {"_check", "_progress"},
-    {"kernels.cache", "_lazy", "_moved"},
+    {"kernels.cache", "_deprecation", "_lazy", "_moved"},
     {
         "registry",
         "words",

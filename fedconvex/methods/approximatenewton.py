@@ -27,7 +27,7 @@ from fedconvex._check import bad
 from fedconvex.constants import default_steps
 from fedconvex.constants.default_steps import DefaultStep
 from fedconvex.draws import Draws
-from fedconvex.fields import AtLeastZero, CheckedFields, Flag, Inside, Positive
+from fedconvex.fields import AtLeastZero, CheckedFields, Flag, Inside, Label, Positive
 from fedconvex.kernels import averages, row_losses
 from fedconvex.methods.parts import armijo, automatic_steps, newton_steps, participation, step_sizes, tilted_points
 from fedconvex.problems import FederatedProblem, Problem
@@ -267,7 +267,7 @@ class DANE(CheckedFields):
     step_size: AutomaticConstant
     eta: Positive = 1.0
     accuracy: Inside | None = None
-    leader: Any = None
+    leader: Label | None = None
     line_search: Flag = False
     tol: Positive = 1e-13
 
