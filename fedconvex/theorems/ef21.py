@@ -98,9 +98,10 @@ def ef21(constants: Constants, *, step_size: float, delta: float, rounds: int, s
 
     Examples
     --------
+    >>> import numpy as np
     >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.ef21 import ef21
-    >>> constants = Constants(L=1.0, mu=0.5, L_k=[1.0], K=1)
+    >>> constants = Constants(L=1.0, mu=0.5, L_k=np.ones(1), K=1)
     >>> ef21(constants, step_size=1.0, delta=1.0, rounds=3, start_gap=4.0).value  # gradient descent
     1.0
     """

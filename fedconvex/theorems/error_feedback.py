@@ -211,7 +211,7 @@ def error_feedback(
     >>> from fedconvex.theorems.error_feedback import error_feedback
     >>> constants = Constants(L=3.0, mu=1.0, D=2.0, zeta_star=0.0)
     >>> round(error_feedback(constants, step_size=1 / 6, delta=0.75, rounds=2).value, 4)
-    2.0164
+    2.0208
     """
     L, D, zeta = (float(v) for v in known_constants(SOURCE, constants, "L", "D", "zeta_star"))
     most = 1e-9 * L * D if shared is None else real("shared", shared, low=0.0)

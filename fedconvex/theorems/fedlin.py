@@ -107,7 +107,7 @@ def fedlin_factor(constants: Constants, *, step_size: float, local_steps: int) -
     >>> from fedconvex.constants import Constants
     >>> from fedconvex.theorems.fedlin import fedlin_factor
     >>> [round(fedlin_factor(Constants(L=1.0, mu=0.1), step_size=0.38, local_steps=t), 4) for t in (1, 2, 50)]
-    [0.9384, 0.9484, 0.9587]
+    [0.9384, 0.9485, 0.9585]
     """
     eta, tau = real("step_size", step_size, low=0.0, strict=True), whole("local_steps", local_steps, low=1)
     L, mu = (float(v) for v in known_constants(SOURCE, constants, "L", "mu"))
