@@ -243,8 +243,8 @@ def test_planted_errors_of_diana():
         alpha = 1.0 / (1.0 + a["omega"])
         return ((1.0 - alpha) / (1.0 - 0.5 * alpha)) ** a["rounds"]
 
-    assert outcomes("diana", lambda a: 1.0, "three clients") == {Outcome.HOLDS}
-    assert violated("diana", faster, "three clients")
+    assert outcomes("diana", lambda a: 1.0, "ten directions") == {Outcome.HOLDS}
+    assert violated("diana", faster, "ten directions")
     assert violated("diana", lambda a: 0.75, "three clients")
 
 

@@ -187,6 +187,7 @@ THEOREMS = (
             first_client(breast_cancer),
             first_client(diabetes),
             Check(one_parabola[0], largest(1, 0.5), 2),
+            Check(flat_diagonal, largest(1), 1, 0.0),
             Check(flat_diagonal, largest(1), 20, 0.0),
             Check(flat_diagonal, largest(2, 0.9), 3, 0.0),
             Check(unequal_hessians, largest(2), 300),  # several clients

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -189,6 +190,15 @@ def random_entries(k: int = 2, share: float = 1.0, levels: int = 0, **settings: 
     return MethodRule(", ".join([step, *(f"{name} {value:g}" for name, value in settings.items())]), make)
 
 
+@example("ten directions", "10 clients, F = ‖w - c‖²/2 with c on a circle of radius 2")
+def ten_directions() -> Problem:
+    """Hessians of 1: memories are slower than the model."""
+    X, angles = math.sqrt(2.0) * np.eye(2), 0.2 * math.pi * np.arange(10)
+    return Problem(
+        Federation.from_clients([(X, X @ [2.0 * math.cos(a), 2.0 * math.sin(a)]) for a in angles]), Squared()
+    )
+
+
 THEOREMS = (
     Theorem(
         name="diana",
@@ -210,6 +220,8 @@ THEOREMS = (
             Check(breast_cancer, random_entries(10), 3),
             Check(diabetes, random_entries(5), 5),
             Check(three_clients, random_entries(1), 1, at_minimiser),
+            Check(three_clients_in_tenths, random_entries(1), 1, at_minimiser),
+            Check(ten_directions, random_entries(1), 1, at_minimiser),
             Check(unequal_hessians, random_entries(levels=2), 3),
             Check(unequal_hessians, random_entries(2, 20.0)),  # too long a step
             Check(unequal_hessians, random_entries(2, alpha=1.0)),  # another alpha

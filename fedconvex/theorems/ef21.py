@@ -190,7 +190,9 @@ THEOREMS = (
             uneven_logistic,
             breast_cancer,
             diabetes,
+            Check(one_parabola[0], top(1, 0.5), 1),
             Check(one_parabola[0], top(1, 0.5), 2),
+            Check(three_clients, top(1), 3),
             Check(diabetes, top(3), 2),
             Check(unequal_hessians, top(2, 100.0)),  # too long a step
         ),

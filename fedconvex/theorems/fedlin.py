@@ -117,7 +117,7 @@ def fedlin_factor(constants: Constants, *, step_size: float, local_steps: int) -
     require(
         SOURCE,
         Hypothesis("F strongly convex, 0 < mu <= L", f"mu = {mu:g}, L = {L:g}", 0.0 < mu <= L * (1.0 + 1e-12)),
-        Hypothesis("c > 0 (vacuous otherwise)", f"c = {c:g} at step_size L = {a:g}", c > 0.0),
+        Hypothesis("c > 0 (shorter steps)", f"c = {c:g} at step_size L = {a:g}", c > 0.0),
     )
     return max(1.0 - 2.0 * a * c * mu / L, 0.0)
 

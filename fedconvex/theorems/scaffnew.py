@@ -319,6 +319,7 @@ THEOREMS = (
             uneven_logistic,
             diabetes,
             Check(one_parabola[0], coins(0.5, 1.0), 2),
+            Check(one_parabola[0], coins(1.8, 1.0), 2),
             Check(one_parabola[0], coins(0.3, 0.5), 1),
             Check(two_parabolas[0], coins(0.5, 0.3), 4),
             Check(steep_and_flat, coins(1.0, 0.5), 1, at_minimiser),
