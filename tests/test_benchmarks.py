@@ -21,6 +21,7 @@ _CASES = "=[*{(type(c.loss), c.data.split()[0]): c for c in CASES}.values()]"  #
 TINY = {
     "agnostic": {"K": 6, "PER": 40, "D": 3, "M": 2, "MANY": 2, "MINIMAX": (3, 2, 60)},
     "analyse": {"N": 400, "P": 3},
+    "baselines": {"MOST": 30, "SEEDS": 1, "FACTORS": (1.0,), "DRAWN": "={'tiny': (12, {}, 0.1)}"},
     "boosting": {"N": 60, "D": 3, "MANY": 3, "AFTER": 3},
     "family": {"K": 6, "PER": 40, "D": 3, "M": 2, "MANY": 2, "MEMORY": "print(1.0)"},
     "fedmultiboost": {"COLUMNS": 4, "CASES": {"tiny": [4, 3, 2]}},
@@ -198,3 +199,14 @@ def test_tables_are_those_of_the_results(monkeypatch):
         if name in (*table.ORDER, *table.APART):
             missing = [line for line in table.tables(result) if line not in page]
             assert not missing, (name, missing[:3])
+
+
+def test_the_page_that_helps_to_choose_shows_the_results(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import choosing
+
+    found = json.loads(choosing.RESULTS.read_text(encoding="utf-8"))["found"]
+    text = choosing.PAGE.read_text(encoding="utf-8")
+    assert text == choosing.page(text, found)
+    found[0]["needs"]["rounds"] += 1000.0
+    assert text != choosing.page(text, found)
