@@ -102,7 +102,8 @@ def test_runs_stay_below_the_exact_worst_case_and_bounds_above(found):
     assert any(f.data == "real" for f in known)
     for f in known:
         assert f.verdict.measured <= f.worst.upper * (1 + 1e-7), f
-        assert f.worst.lower <= f.worst.upper <= f.verdict.bound.value, f
+        assert f.worst.lower <= min(f.worst.upper, f.verdict.bound.value * (1 + 1e-12)), f
+        assert f.worst.upper <= f.verdict.bound.value * (1 + 1e-7), f  # bounds that are attained: to the solver's gap
     for f in found.findings:
         assert f.worst.has_interval or f.worst.words, f
 
