@@ -12,8 +12,12 @@ from tests.test_approximatenewton import armijo, hessian, quadratics
 from tests.test_unbiased_local_methods import L2, clients, gradients, logistic_problem
 
 
+def packed(C, D):
+    return C.compress(D[upper(len(D))], len(D))
+
+
 def compressed(C, D):
-    return full(C.expand(*C.compress(D), len(D)), len(D))
+    return full(C.expand(*packed(C, D), len(D)), len(D))
 
 
 def plainly(C, D):
@@ -66,7 +70,7 @@ def test_averages_need_no_matrix_of_a_client(rng):
     D, q = rng.normal(size=(3, 6, 6)), np.array([0.2, 0.3, 0.5])
     D = D + D.transpose(0, 2, 1)
     for C in (RankR(2), SymmetricTopK(4)):
-        values, codes = (np.array(a) for a in zip(*(C.compress(A) for A in D), strict=True))
+        values, codes = (np.array(a) for a in zip(*(packed(C, A) for A in D), strict=True))
         each = sum(p * compressed(C, A) for p, A in zip(q, D, strict=True))
         assert np.abs(full(C.average(q, values, codes, 6), 6) - each).max() < 1e-13
 
@@ -75,13 +79,13 @@ def test_bits_are_what_places_need_and_odd_matrices_are_right():
     assert [SymmetricTopK(3).bits(d) for d in (1, 2, 4, 16)] == [0, 6, 12, 24] and RankR(2).bits(9) == 0
     for C in (RankR(2), SymmetricTopK(3)):
         assert not compressed(C, np.zeros((3, 3))).any()
-        values, codes = C.compress(np.full((3, 3), np.nan))
+        values, codes = packed(C, np.full((3, 3), np.nan))
         assert np.isnan(values).all() and ((codes >= 0) & (codes < 6)).all()
-        values, codes = C.compress(np.eye(3))
+        values, codes = packed(C, np.eye(3))
         for wrong in (values[:-1], np.concatenate([values, values])):
             with pytest.raises(ValueError, match="compressed reply must have"):
                 C.expand(wrong, codes, 3)
-    values, codes = SymmetricTopK(2).compress(np.eye(3))
+    values, codes = packed(SymmetricTopK(2), np.eye(3))
     for wrong in (codes - 9, codes + 6):
         with pytest.raises(ValueError, match=r"places in 0, \.\.\., 5"):
             SymmetricTopK(2).expand(values, wrong, 3)

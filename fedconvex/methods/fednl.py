@@ -11,8 +11,8 @@
 9. with it, second round: server sends d; client k answers f_k(w + s d) for s = 0, 1, 1/2, 1/4, ...
 10. server: w <- w + s d for the largest s with F(w + s d) <= F(w) + c s <g, d>
 
-Clients keep upper triangles, p (p + 1)/2 numbers each for p parameters, and have one p x p matrix at a time; the server
-never has one of a client.
+Clients keep upper triangles, p (p + 1)/2 numbers each for p parameters, and make one Hessian at a time. The server has
+the triangle of H only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import scipy.linalg as sla
 from fedconvex._check import bad, real
 from fedconvex.draws import Draws
 from fedconvex.fields import AtLeastZero, CheckedFields, Flag, OneOrTwo
-from fedconvex.kernels import averages, client_rows
+from fedconvex.kernels import averages, client_rows, triangles
 from fedconvex.methods.parts import armijo, compressors, hessian_compressors, participation, tilted_points
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import REFUSE, Traits, counted_by, not_sent
@@ -190,20 +190,21 @@ class FedNL(CheckedFields):
         p, found = problem.size, []
         for r, j in np.ndindex(clients.shape):
             with np.errstate(over="ignore", invalid="ignore"):
-                each = problem.client_derivatives(message.w[r : r + 1], clients[r : r + 1, j : j + 1])
-            gradient, H, k = each.gradients[0, 0], each.hessians[0, 0], mine[r, j]
+                gradient, H = triangles.gradient_and_triangle(problem, message.w[r].ravel(), int(clients[r, j]))
+            k = mine[r, j]
             if message.first:
-                memory.rows[k] = H[hessian_compressors.upper(p)]
-                found.append((gradient, memory.rows[k].copy(), np.zeros(0, dtype=np.int64), np.zeros(1)))  # 1
+                memory.rows[k] = H
+                found.append((gradient, H, np.zeros(0, dtype=np.int64), np.zeros(1)))  # 1
                 continue
-            D = H - hessian_compressors.full(memory.rows[k], p)  # 2
-            values, codes = self.compressor.compress(D)
-            memory.rows[k] += self.alpha * self.compressor.expand(values, codes, p)  # 3
-            found.append((gradient, values, codes, np.sqrt(np.sum(D * D, keepdims=True))[0]))
-        gradient, values, codes, norm = (np.reshape([a[i] for a in found], (*clients.shape, -1)) for i in range(4))
-        norm = norm[..., : self.option - 1]
-        floats = np.full(clients.shape, p + values.shape[2] + norm.shape[2])
-        return Reply(problem.unflatten(gradient), values, codes, norm, floats), memory
+            D = H - memory.rows[k]  # 2
+            values, codes = self.compressor.compress(D, p)
+            self.compressor.add(memory.rows[k], self.alpha, values, codes, p)  # 3
+            norm = hessian_compressors.norm(D, p) if self.option == 2 else np.zeros(1)
+            found.append((gradient, values, codes, norm))
+        gradient, values, codes, norms = (np.reshape([a[i] for a in found], (*clients.shape, -1)) for i in range(4))
+        norms = norms[..., : self.option - 1]
+        floats = np.full(clients.shape, p + values.shape[2] + norms.shape[2])
+        return Reply(problem.unflatten(gradient), values, codes, norms, floats), memory
 
     def aggregate(self, state: State, clients: np.ndarray, weights: np.ndarray, reply: Any) -> State:
         zero = np.zeros_like(state.w)

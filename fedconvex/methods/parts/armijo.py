@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedconvex.kernels import row_losses
+from fedconvex.kernels import row_losses, triangles
 from fedconvex.methods.parts import newton_steps
 from fedconvex.problems import Problem
 
@@ -18,8 +18,15 @@ ARMIJO = 1e-4  # c
 def values(problem: Problem, w: np.ndarray, d: np.ndarray, clients: np.ndarray) -> np.ndarray:
     """Return f_k(w + s d) for all s, (R, m, 12), of models and directions (R, *model) and clients (R, m)."""
     with np.errstate(over="ignore", invalid="ignore"):
-        each = [row_losses.values_gradients_of(problem, w + s * d, clients)[0] for s in FRACTIONS]
-    return np.stack(each, axis=2)
+        if problem.traits.several:
+            each = [row_losses.values_gradients_of(problem, w + s * d, clients)[0] for s in FRACTIONS]
+            return np.stack(each, axis=2)
+        out = np.empty((*clients.shape, FRACTIONS.size))
+        for r, j in np.ndindex(clients.shape):
+            out[r, j] = triangles.means_along(problem, w[r], d[r], int(clients[r, j]), FRACTIONS)
+        for f, s in enumerate(FRACTIONS):
+            out[:, :, f] += problem.ridge_terms(w + s * d)[:, None]
+        return out
 
 
 def fractions(F: np.ndarray, g: np.ndarray, d: np.ndarray) -> np.ndarray:

@@ -1,7 +1,9 @@
 """Compressors of symmetric matrices: what a client of FedNL sends in the place of a Hessian.
 
-A compressor turns a matrix D (d, d) into floats and whole-number codes, and these back into an upper triangle, row by
-row: N = d (d + 1)/2 numbers. It declares delta in (0, 1]: ‖C(D) - D‖_F^2 <= (1 - delta) ‖D‖_F^2 for all symmetric D.
+A compressor turns a matrix D, given as its upper triangle, into floats and whole-number codes, and these back into one.
+Triangles have N = d (d + 1)/2 numbers, row after row. It declares delta in (0, 1], for all symmetric D:
+
+    ‖C(D) - D‖_F^2 <= (1 - delta) ‖D‖_F^2
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ class RankR(NamedTuple):
     >>> import numpy as np
     >>> from fedconvex.methods import RankR
     >>> C = RankR(1)
-    >>> values, codes = C.compress(np.diag([1.0, -3.0]))
+    >>> values, codes = C.compress(np.array([1.0, 0.0, -3.0]), 2)
     >>> C.expand(values, codes, 2).tolist(), C.delta(2), C.bits(2)
     ([0.0, 0.0, -3.0], 0.5, 0)
     """
@@ -49,18 +51,22 @@ class RankR(NamedTuple):
         """Return the largest r."""
         return d
 
-    def compress(self, D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def compress(self, D: np.ndarray, d: int) -> tuple[np.ndarray, np.ndarray]:
         """Return r eigenvalues and r unit eigenvectors, (r (d + 1),), and no codes."""
-        none, d = np.zeros(0, dtype=np.int64), len(D)
+        none = np.zeros(0, dtype=np.int64)
         if not np.isfinite(D).all():
             return np.full(self.r * (d + 1), np.nan), none  # the driver calls it divergence
-        lam, V = np.linalg.eigh(D)
+        lam, V = np.linalg.eigh(full(D, d))
         top = np.argsort(-np.abs(lam), kind="stable")[: self.r]
         return np.concatenate([lam[top], V[:, top].T.ravel()]), none
 
     def expand(self, values: np.ndarray, codes: np.ndarray, d: int) -> np.ndarray:
         """Return the upper triangle (N,) of the matrix that was sent."""
         return self.average(np.ones(1), values[None], codes[None], d)
+
+    def add(self, triangle: np.ndarray, alpha: float, values: np.ndarray, codes: np.ndarray, d: int) -> None:
+        """Add alpha times what was sent to an upper triangle (N,), in place."""
+        triangle += alpha * self.expand(values, codes, d)
 
     def average(self, weights: np.ndarray, values: np.ndarray, codes: np.ndarray, d: int) -> np.ndarray:
         """Return the upper triangle (N,) of the weighted sum of m matrices, without any of them."""
@@ -87,7 +93,7 @@ class SymmetricTopK(NamedTuple):
     >>> import numpy as np
     >>> from fedconvex.methods import SymmetricTopK
     >>> C = SymmetricTopK(1)
-    >>> values, codes = C.compress(np.array([[3.0, 2.5], [2.5, 0.0]]))
+    >>> values, codes = C.compress(np.array([3.0, 2.5, 0.0]), 2)
     >>> C.expand(values, codes, 2).tolist(), C.bits(2)  # 2 * 2.5^2 > 3^2
     ([0.0, 2.5, 0.0], 2)
     """
@@ -106,17 +112,24 @@ class SymmetricTopK(NamedTuple):
         """Return the largest k."""
         return d * (d + 1) // 2
 
-    def compress(self, D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def compress(self, D: np.ndarray, d: int) -> tuple[np.ndarray, np.ndarray]:
         """Return k entries, and where they stand in the upper triangle, row after row."""
-        d = len(D)
-        entries = D[upper(d)]
-        share = _times(d) * entries * entries
-        where = np.sort(np.argpartition(-share, self.k - 1)[: self.k]) if self.k < len(share) else np.arange(len(share))
-        return entries[where], where
+        where = np.flatnonzero(D != 0.0)  # of sparse rows, entries are mostly zero
+        if where.size > self.k:
+            share = D[where]
+            share *= share * _times(d)[where]
+            where = np.sort(where[np.argpartition(share, -self.k)[-self.k :]])
+        elif where.size < self.k:
+            where = np.sort(np.concatenate([where, np.flatnonzero(D == 0.0)[: self.k - where.size]]))
+        return D[where], where
 
     def expand(self, values: np.ndarray, codes: np.ndarray, d: int) -> np.ndarray:
         """Return the upper triangle (N,) with these entries, zero elsewhere."""
         return self.average(np.ones(1), values[None], codes[None], d)
+
+    def add(self, triangle: np.ndarray, alpha: float, values: np.ndarray, codes: np.ndarray, d: int) -> None:
+        """Add alpha times what was sent to an upper triangle (N,), in place."""
+        triangle[codes] += alpha * values
 
     def average(self, weights: np.ndarray, values: np.ndarray, codes: np.ndarray, d: int) -> np.ndarray:
         """Return the upper triangle (N,) of the weighted sum of m matrices, without any of them."""
@@ -146,6 +159,11 @@ def full(triangle: np.ndarray, d: int) -> np.ndarray:
     return out
 
 
+def norm(triangle: np.ndarray, d: int) -> np.ndarray:
+    """Return the Frobenius norm (1,) of a symmetric matrix given as its upper triangle (N,)."""
+    return np.sqrt(np.array([_times(d) @ (triangle * triangle)]))
+
+
 def valid(who: str, C: Any) -> Any:
     """Return a compressor of matrices, one of those here by its name too ("RankR(1)"), or raise.
 
@@ -156,7 +174,9 @@ def valid(who: str, C: Any) -> Any:
     """
     if isinstance(C, str) and (found := re.fullmatch(r"(RankR|SymmetricTopK)\((\d+)\)", C.strip())):
         C = {"RankR": RankR, "SymmetricTopK": SymmetricTopK}[found[1]](int(found[2]))
-    if isinstance(C, type) or not all(callable(getattr(C, name, None)) for name in ("compress", "average", "bits")):
+    if isinstance(C, type) or not all(
+        callable(getattr(C, name, None)) for name in ("compress", "add", "average", "bits")
+    ):
         raise wrong_type(who, "be a compressor of matrices such as RankR(1)", f"{C!r}")
     for name in getattr(C, "_fields", ()):
         C = C._replace(**{name: whole(f"{who}: {name}", getattr(C, name), low=1)})
