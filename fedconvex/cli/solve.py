@@ -242,10 +242,10 @@ def _attained(problem: Problem) -> bool:
 
 def _written(args: argparse.Namespace, outcome: Solved) -> Iterator[str]:
     """Write what was asked for, and yield the names of the files."""
-    from fedconvex.report import convergence_plot, write_trace
-
     data, result = outcome.data, outcome.result
     if args.save is not None:
+        from fedconvex.report import write_trace
+
         folder = Path(args.save)
         if args.status == DIVERGED:  # there is no model to make the folder for
             folder.mkdir(parents=True, exist_ok=True)
@@ -256,6 +256,8 @@ def _written(args: argparse.Namespace, outcome: Solved) -> Iterator[str]:
         write_trace(result, folder / "trace.csv")
         yield str(folder / "trace.csv")
     if args.plot is not None:
+        from fedconvex.report import convergence_plot
+
         name = (result.method or args.method).partition("(")[0]
         title = f"{name} on {data.title}: {outcome.about.formula}"
         pooled = outcome.problem if outcome.about.minimised == "mean" else None

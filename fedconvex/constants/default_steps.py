@@ -29,7 +29,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from fedconvex._check import bad
-from fedconvex.constants.similarity import leader_dissimilarity, second_order_dissimilarity
 from fedconvex.federation import Federation
 from fedconvex.loss_traits import traits
 
@@ -343,6 +342,8 @@ def similarity_step(
     >>> similarity_step(problem, Smoothness(2.5, 4.0, 4.0), leader=0).value  # Hessians 1 and 4, F has 2.5
     0.6666666666666666
     """
+    from fedconvex.constants.similarity import leader_dissimilarity, second_order_dissimilarity
+
     if leader is None:
         found, root = second_order_dissimilarity(problem), math.sqrt(2.0)
         formula, source = "sqrt(2)/delta", "derived, see SDANE"

@@ -19,7 +19,6 @@ from fedconvex._check import bad, equal_by_type, real, wrong_type
 from fedconvex.fields import positive, read_kind
 from fedconvex.kernels import averages
 from fedconvex.methods.parts import participation, pooled_sums
-from fedconvex.methods.parts.geometric_median import geometric_median
 
 _ROUNDING = 1e-12  # of a sum of weights: shares that are equal but for it are equal
 
@@ -136,6 +135,8 @@ class GeometricMedian(NamedTuple):
         RuntimeError
             If rounding stops the progress before the certificate is as good as ``tol``.
         """
+        from fedconvex.methods.parts.geometric_median import geometric_median
+
         R, m, *model = answers.shape
         out = np.full((R, int(np.prod(model))), np.nan)
         for w, q, x in zip(out, weights, answers.reshape(R, m, -1), strict=True):
