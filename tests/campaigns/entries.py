@@ -980,6 +980,16 @@ def of_theory() -> dict[str, dict[str, Any]]:
         "theorems.agnostic_step.agnostic_step": {"least": 1.0, "most": 4.0, "spread": 1.0, "gradients": 1.0},
         "theorems.joint_mocha.joint_mocha": {"primal": 1.0, "dual": 2.0, "eta": 0.5},
         "theorems.radfed_limit.radfed_limit": {"bias": 0.1},
+        "theorems.accelerated.accelerated_strongly_convex": {"mu": 0.1, "step_size": 0.01},
+        "theorems.diana.diana": {"omega": 1.0, "step_size": 0.01},
+        "theorems.ef21.ef21": {"step_size": 0.01},
+        "theorems.error_feedback.ef21_convex": {"step_size": 0.01, "start_gradient": 1.0},
+        "theorems.error_feedback.error_feedback": {"step_size": 0.01, "shared": 1.0},
+        "theorems.fedlin.fedlin": {"stages": 3},
+        "theorems.fednova_limit.fednova_limit": {"bias": 0.1, "rate": 1e-9},
+        "theorems.scaffnew.scaffnew": {"probability": 0.5},
+        "theorems.scaffnew.scaffnew_factor": {"probability": 0.5},
+        "theorems.scaffnew.scaffnew_identity": {"models": 1.0, "controls": 1.0, "probability": 0.5},
         **{
             f"theorems.li_lemmas.{name}": {"scheme": "proportional", "participants": 2}
             for name in ("li_sampling", "li_sampling_sharp")
