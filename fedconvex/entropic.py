@@ -3,7 +3,9 @@
 A row with label y has the dual variables alpha = e_y - p for a distribution p, and l*(-alpha) = sum_k p_k log p_k.
 
 p minimises sum_k p_k log p_k - <s, p> + (q/2) ‖p‖^2 over distributions p exactly if u_k + q e^{u_k} = s_k - nu for
-u = log p and some nu. The root u of u + q e^u = t is that of an increasing convex function: Newton's method from its
+u = log p and some nu. `near_step` takes Newton steps in (u, nu) together, one exponential a class and step, from a
+distribution near the solution; nothing proves that they converge. Where they have not, `entropic_step` nests two
+iterations that do. The root u of u + q e^u = t is that of an increasing convex function: Newton's method from its
 right decreases to it. e^u increases in t and is convex, so sum_k p_k(nu) - 1 is convex and decreases in nu: Newton's
 method from a nu that is too small increases to the solution. Neither needs a safeguard.
 """
@@ -13,6 +15,9 @@ from __future__ import annotations
 import math
 
 MOST = 100  # Newton steps; up to six are usual
+FEW = 20  # Newton steps in (u, nu); three to eight are usual
+LEAST = 1e-4  # probability of a class at the start, at least
+SURE = 1e-8  # the error after a Newton step of this size is about its square
 
 
 def log_root(t, q, log_q):  # type: ignore[no-untyped-def]
@@ -71,14 +76,61 @@ def entropic_step(s, q):  # type: ignore[no-untyped-def]
         s[k] /= total
 
 
-def softmax_step(alpha, z, q, label):  # type: ignore[no-untyped-def]
-    """Move alpha (C,) to the minimiser of l*(-alpha) + <z, alpha> + (q/2) ‖step‖^2; z becomes the step.
+def near_step(s, q, p, u):  # type: ignore[no-untyped-def]
+    """Move the distribution p (C,) to the one of `entropic_step`, by Newton steps; say whether they converged. u: room.
 
-    With p = e_y - alpha that is `entropic_step` at s = z + q (p before). alpha sums to zero but for rounding.
+    (1 + q p_k) du_k + dnu = r_k = s_k - nu - u_k - q p_k and sum_k p_k du_k = 1 - sum_k p_k, du cut off at 2.
     """
-    for k in range(z.size):
-        z[k] += q * ((1.0 if k == label else 0.0) - alpha[k])
-    entropic_step(z, q)
+    nu = total = 0.0
+    for k in range(s.size):
+        p[k] = max(p[k], LEAST)
+        u[k] = math.log(p[k])
+        total += p[k]
+        nu += p[k] * (s[k] - u[k] - q * p[k])
+    nu /= total
+    for _ in range(FEW):
+        above, slope, largest = -1.0, 0.0, 0.0
+        for k in range(s.size):
+            share = p[k] / (1.0 + q * p[k])
+            above += p[k] + share * (s[k] - nu - u[k] - q * p[k])
+            slope += share
+        nu += above / slope
+        for k in range(s.size):
+            du = (s[k] - nu - u[k] - q * p[k]) / (1.0 + q * p[k])
+            largest = max(largest, abs(du))
+            u[k] += min(max(du, -2.0), 2.0)
+            p[k] = math.exp(u[k])
+        if largest <= SURE:
+            return True
+    return False
+
+
+def softmax_step(alpha, z, room, q, label):  # type: ignore[no-untyped-def]
+    """Move alpha (C,) to the minimiser of l*(-alpha) + <z, alpha> + (q/2) ‖step‖^2; z becomes the step. room: (2 C,).
+
+    With p = e_y - alpha that is the entropic step at s = z + q (p before), from p before, or for q < 1 from softmax(s),
+    which is exact at q = 0. alpha sums to zero but for rounding.
+    """
+    C, top, total = z.size, -math.inf, 0.0
+    p, u = room[:C], room[C : 2 * C]
+    for k in range(C):
+        p[k] = (1.0 if k == label else 0.0) - alpha[k]
+        z[k] += q * p[k]
+        top = max(top, z[k])
+    if q < 1.0:
+        for k in range(C):
+            p[k] = math.exp(z[k] - top)
+            total += p[k]
+        for k in range(C):
+            p[k] /= total
+    if near_step(z, q, p, u):
+        total = 0.0
+        for k in range(C):
+            total += p[k]
+        for k in range(C):
+            z[k] = p[k] / total
+    else:
+        entropic_step(z, q)
     rest = 0.0
     for k in range(z.size):
         if k != label:

@@ -20,6 +20,7 @@ if not DISABLED:  # they rely on the order of their operations
     overload(stable.logit_root, False)(lambda z, q, u: stable.logit_root)
     overload(entropic.log_root, False)(lambda *_: entropic.log_root)
     overload(entropic.entropic_step, False)(lambda *_: entropic.entropic_step)
+    overload(entropic.near_step, False)(lambda *_: entropic.near_step)
     overload(entropic.softmax_step, False)(lambda *_: entropic.softmax_step)
     overload(entropic.negative_entropy, False)(lambda *_: entropic.negative_entropy)
 
@@ -66,8 +67,11 @@ def dual_step(loss, alpha, z, q, y):
 
 
 @by_method
-def dual_steps(loss, alpha, z, q, y):
-    """alpha += delta, z = delta: the exact minimiser of l*(-(alpha + delta)) + <z, delta> + (q/2) ‖delta‖^2."""
+def dual_steps(loss, alpha, z, room, q, y):
+    """alpha += delta, z = delta: the exact minimiser of l*(-(alpha + delta)) + <z, delta> + (q/2) ‖delta‖^2.
+
+    room: (2 C,), whatever is in it.
+    """
 
 
 @by_method

@@ -81,12 +81,12 @@ class WeightedRowOfClasses(NamedTuple):
             return y.weight * conjugate(self.loss, a, y.label)
         return 0.0 if size == 0.0 else math.inf
 
-    def dual_steps(self, alpha, z, q, y):
+    def dual_steps(self, alpha, z, room, q, y):
         """Take the steps of the loss from alpha/s at the curvature s q, times s."""
         for c in range(self.n_classes):
             alpha[c], z[c] = (alpha[c] / y.weight, z[c]) if y.weight > 0.0 else (0.0, -alpha[c])
         if y.weight > 0.0:
-            dual_steps(self.loss, alpha, z, q * y.weight, y.label)
+            dual_steps(self.loss, alpha, z, room, q * y.weight, y.label)
             for c in range(self.n_classes):
                 alpha[c], z[c] = y.weight * alpha[c], y.weight * z[c]
 

@@ -71,9 +71,9 @@ class Softmax(NamedTuple):
         """Return sum_c p_c log p_c with p = a + e_y, if p is a distribution (to 1e-12)."""
         return negative_entropy(a, int(y))
 
-    def dual_steps(self, alpha, z, q, y):
+    def dual_steps(self, alpha, z, room, q, y):
         """Move alpha (C,) to the minimiser of l*(-alpha) + <z, alpha> + (q/2) ‖step‖^2; z (C,) becomes the step."""
-        softmax_step(alpha, z, q, int(y))
+        softmax_step(alpha, z, room, q, int(y))
 
     def probabilities(self, z):
         """Return softmax(z), (n, C), for scores (n, C)."""

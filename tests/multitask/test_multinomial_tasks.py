@@ -13,7 +13,7 @@ import scipy.sparse as sp
 import fedconvex.families.multitask.fixed_relation as module
 from fedconvex import Federation, Hinge, Logistic, Problem, Softmax, run
 from fedconvex.datasets import load_bundled
-from fedconvex.entropic import entropic_step, negative_entropy
+from fedconvex.entropic import entropic_step, near_step, negative_entropy, softmax_step
 from fedconvex.families.multitask.separability import dual_constants, separability
 from fedconvex.kernels.row_weights import labels_with_weights, weighted_loss
 from fedconvex.methods import MOCHA, Clock, CoCoA, JointMOCHA, MiniBatchSDCA, MiniBatchSGD, NodeWork
@@ -79,6 +79,29 @@ def test_entropic_steps_meet_their_optimality_condition():
     np.testing.assert_allclose(p, [0.2, 0.3, 0.5], rtol=1e-15)
 
 
+def test_steps_from_the_last_distribution_are_the_nested_ones():
+    """From any distribution, corners among them: equal to rounding, or said not to have converged (0 of 400 here)."""
+    rng = np.random.default_rng(3)
+    for _ in range(400):
+        q, C = 10.0 ** rng.uniform(-3, 5), int(rng.integers(2, 12))
+        before = np.eye(C)[0] if rng.random() < 0.2 else rng.dirichlet(np.full(C, 0.3))
+        s = 3.0 * rng.normal(size=C) + q * before
+        nested, p = s.copy(), before.copy()
+        entropic_step(nested, q)
+        assert near_step(s, q, p, np.empty(C))
+        np.testing.assert_allclose(p / p.sum(), nested, rtol=0, atol=2e-16 * (4.0 + np.abs(s).max()))
+
+
+def test_far_steps_are_left_to_the_nested_iteration():
+    """Probabilities of e^-1000 are hundreds of steps of two away; the dual step is exact all the same."""
+    s = np.array([1000.0, 0.0, 0.5])
+    assert not near_step(s, 2.0, np.array([0.2, 0.4, 0.4]), np.empty(3))
+    alpha, step = np.array([-0.2, 0.6, -0.4]), s.copy()  # label 1: p = (0.2, 0.4, 0.4)
+    softmax_step(alpha, step, np.empty(6), 2.0, 1)
+    np.testing.assert_allclose(alpha, [-1.0, 1.0, 0.0], atol=1e-15)
+    np.testing.assert_allclose(step, [-0.8, 0.4, 0.4], atol=1e-15)
+
+
 def test_no_other_distribution_is_better():
     """The objective itself, at the solution and at 200 distributions near it and far from it."""
     rng = np.random.default_rng(1)
@@ -105,14 +128,14 @@ def test_steps_of_two_classes_are_those_of_the_logistic_loss():
         a, z, q = rng.uniform(0, 1), 3.0 * rng.normal(size=2), 10.0 ** rng.uniform(-3, 3)
         delta = Logistic().dual_step(a, z[0] - z[1], 2.0 * q, 1.0)
         alpha, step = np.array([a, -a]), z.copy()
-        Softmax(2).dual_steps(alpha, step, q, 0.0)
+        Softmax(2).dual_steps(alpha, step, np.empty(4), q, 0.0)
         np.testing.assert_allclose(step, [delta, -delta], rtol=0, atol=1e-12)
         np.testing.assert_allclose(alpha, [a + delta, -a - delta], rtol=0, atol=1e-12)
         for weight in (2.5, 0.0):  # a row of weight s, and one that does not count
             y, both = labels_with_weights(np.zeros(1), np.array([weight]))[0], weighted_loss(Softmax(2))
             alpha, step = weight * np.array([a, -a]), z.copy()
             assert both.conjugate(-alpha, y) == pytest.approx(weight * Softmax(2).conjugate(np.array([-a, a]), 0))
-            both.dual_steps(alpha, step, q, y)
+            both.dual_steps(alpha, step, np.empty(4), q, y)
             expected = weight * (a + Logistic().dual_step(a, z[0] - z[1], 2.0 * q * weight, 1.0))
             np.testing.assert_allclose(alpha, [expected, -expected], rtol=0, atol=1e-12)
     off = labels_with_weights(np.zeros(1), np.zeros(1))[0]

@@ -410,9 +410,9 @@ class MultiTaskProblem(TaskPredictions):
 
     # ------------------------------------------------------------------ inner workings
     def buffers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return room for a flat model, twice for the row numbers of a task, and for the scores of a row."""
+        """Return room for a flat model, twice for the row numbers of a task, and for a row's scores and step."""
         most, C = int(self.federation.sizes.max()), traits(self.loss).outputs
-        return np.empty(self.width), np.empty(most, np.int64), np.empty(most, np.int64), np.empty(C)
+        return np.empty(self.width), np.empty(most, np.int64), np.empty(most, np.int64), np.empty(3 * C)
 
     def _flat(self, W: np.ndarray) -> np.ndarray:
         """Models or images as relationships see them, (m, d) or (m, C d)."""

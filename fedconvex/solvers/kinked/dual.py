@@ -67,14 +67,14 @@ def _steps_many(loss, X, y, norms, lo, n, first, last, replacement, state, rho, 
             i = np.uint64(lo + rows[b])
             for k in range(C):
                 z[k] = row_dot(X, i, u[k * d : (k + 1) * d])
-            dual_steps(loss, alpha[i], z[:C], rho * norms[i], y[i])
+            dual_steps(loss, alpha[i], z[:C], z[C : 3 * C], rho * norms[i], y[i])
             for k in range(C):
                 if z[k] != 0.0:
                     row_axpy(X, i, rho * z[k], u[k * d : (k + 1) * d])
         first += count
 
 
-row_steps = by_output(_steps_one, _steps_many)  # with room z for the scores of a row of several classes
+row_steps = by_output(_steps_one, _steps_many)  # with room z (3 C,) for a row of several classes
 
 
 @kernel
