@@ -40,6 +40,8 @@ class LossTraits:
         Whether the slope is z - y: then all is exact here that is exact for least squares. Default False.
     self_concordance : float
         M with |l'''| <= M l'' (Bach 2010, Prop. 1); default inf, 0 for a quadratic loss.
+    third_derivative : float
+        sup |l'''|; default self_concordance times smoothness.
     banded : bool
         Whether l'' is ``smoothness`` where l' lies strictly inside its ``slope_range`` and 0 elsewhere: F then has a
         minimiser, if the loss has a lower bound. Default False; losses of one output only.
@@ -72,6 +74,7 @@ class LossTraits:
     lower_bound: float
     quadratic: bool
     self_concordance: float
+    third_derivative: float
     banded: bool
     multinomial: bool
     boosting: str
@@ -123,6 +126,7 @@ DECLARED = (
     "lower_bound",
     "quadratic",
     "self_concordance",
+    "third_derivative",
     "banded",
     "multinomial",
     "boosting",
@@ -135,8 +139,8 @@ def declares(**known: Any) -> Any:
     Raises
     ------
     ValueError
-        If a name is none of task, smoothness, lipschitz, lower_bound, quadratic, self_concordance, banded,
-        multinomial, boosting; or if task or boosting is none of its choices.
+        If a name is none of task, smoothness, lipschitz, lower_bound, quadratic, self_concordance,
+        third_derivative, banded, multinomial, boosting; or if task or boosting is none of its choices.
 
     Examples
     --------
@@ -178,16 +182,20 @@ def traits(loss: Any) -> LossTraits:
         raise wrong_type("loss", "be one of fedconvex.losses, or a NamedTuple with value and slope", f"{loss!r}")
     several, n_classes = hasattr(loss, "n_classes"), getattr(loss, "n_classes", 1)
     quadratic, multinomial = bool(getattr(loss, "quadratic", False)), bool(getattr(loss, "multinomial", False))
+    smoothness = float(getattr(loss, "smoothness", math.inf))
+    concordance = 0.0 if quadratic else float(getattr(loss, "self_concordance", math.inf))
+    third = concordance * smoothness if concordance else 0.0
     return LossTraits(
         loss=loss,
         outputs=int(n_classes),
         several=several,
         task=getattr(loss, "task", "classification" if several else "regression"),
-        smoothness=float(getattr(loss, "smoothness", math.inf)),
+        smoothness=smoothness,
         lipschitz=float(getattr(loss, "lipschitz", math.inf)),
         lower_bound=float(getattr(loss, "lower_bound", -math.inf)),
         quadratic=quadratic,
-        self_concordance=0.0 if quadratic else float(getattr(loss, "self_concordance", math.inf)),
+        self_concordance=concordance,
+        third_derivative=float(getattr(loss, "third_derivative", third)),
         banded=bool(getattr(loss, "banded", False)) and not several,
         multinomial=multinomial,
         boosting=str(getattr(loss, "boosting", "")),

@@ -27,7 +27,8 @@ def second_order_dissimilarity(problem: Any) -> Dissimilarity:
 
     For squared loss it is the root of the largest eigenvalue of sum_k p_k (H_k - H)^2. Elsewhere Hessians A_k lie
     between 0 and M_k = s X_k'X_k/n_k, s the smoothness of the loss, and means of Hessians along a segment do so too:
-    sum_k p_k (A_k - A)^2 <= sum_k p_k A_k^2 <= sum_k p_k ‖M_k‖ M_k (derived). The bound does not see similarity.
+    sum_k p_k (A_k - A)^2 <= sum_k p_k A_k^2 <= sum_k p_k ‖M_k‖ M_k (derived).
+    The bound does not see similarity, except that of one client, which is 0.
 
     Parameters
     ----------
@@ -47,6 +48,8 @@ def second_order_dissimilarity(problem: Any) -> Dissimilarity:
     [1.5, 0.7289]
     """
     s, p = float(traits(problem.loss).smoothness), problem.weights
+    if problem.federation.K == 1:
+        return Dissimilarity(0.0, True)
     if traits(problem.loss).quadratic:
         mean = _mean_gram(problem)
         spread = np.zeros_like(mean)

@@ -11,7 +11,10 @@ from fedconvex.loss_traits import declares
 from fedconvex.losses.stable import check_signs, exp, logit_root, softplus
 
 
-@declares(task="classification", lower_bound=0.0, smoothness=0.25, lipschitz=1.0, self_concordance=1.0)
+@declares(
+    task="classification", lower_bound=0.0, smoothness=0.25, lipschitz=1.0, self_concordance=1.0,
+    third_derivative=1.0 / (6.0 * math.sqrt(3.0)),
+)  # fmt: skip
 class Logistic(NamedTuple):
     """Logistic loss l(z, y) = log(1 + exp(-y z)), labels -1/+1.
 
