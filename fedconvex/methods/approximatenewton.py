@@ -234,7 +234,7 @@ class DANE(CheckedFields):
     -----
     Theorem (derived in `SDANE`, whose exact stages these are). Let f_k be mu-strongly convex, the f_k
     have the second-order dissimilarity delta (`fedconvex.constants.similarity`), eta = 1 and m >= delta/sqrt 2.
-    Then F(w_T) - F* <= (m/2) (1 + mu/m)^{-(T - 1)} ‖w_0 - w*‖^2 after T stages.
+    Then F(w_T) - F* <= (mu/2) ‖w_0 - w*‖^2/((1 + mu/m)^T - 1) after T stages.
 
     Theorem for a leader (derived; Hendrikx et al. 2020 for the rate). Let m >= ‖hess f_1 - hess F‖ everywhere, eta = 1.
     Then F(w_T) - F* <= (1 - 1/k)^T D(w*, w_0) for T >= 1, with k = 1 + 2 m/mu and D the Bregman divergence of

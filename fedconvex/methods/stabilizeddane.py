@@ -281,7 +281,8 @@ class SDANE(Stabilised):
     Theorem (derived; the paper's Theorem 1 has lam = 2 delta for theta = 1/2). Let f_k be mu-strongly convex with the
     second-order dissimilarity delta (`fedconvex.constants.similarity`), and lam >= delta/(1 - theta^2), or
     lam >= delta/sqrt(2) with exact solutions. Then in every stage F(x+) - F* + ((lam + mu)/2) ‖v+ - w*‖^2
-    <= (lam/2) ‖v - w*‖^2, hence F(x_T) - F* <= (lam/2) (1 + mu/lam)^{-(T - 1)} ‖w_0 - w*‖^2.
+    <= (lam/2) ‖v - w*‖^2, hence F(x_T) - F* <= (lam/2) (1 + mu/lam)^{-(T - 1)} ‖w_0 - w*‖^2; with exact solutions F
+    falls, and (mu/2) ‖w_0 - w*‖^2/((1 + mu/lam)^T - 1) is above F(x_T) - F*.
 
     Proof. v+ minimises sum_k p_k (<g_k, x> + (mu/2) ‖x - x_k‖^2) + (lam/2) ‖x - v‖^2, and f_k lies above its tangents:
     the claim holds if sum_k p_k (f_k(x_k) + <g_k, v - x_k>) - ‖g‖^2/(2 lam) >= F(x+), and by tangents of f_k at x+ if
