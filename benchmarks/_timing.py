@@ -23,7 +23,7 @@ if _wrong or any(os.environ.get(k) != v for k, v in _ONE.items()):
     kept = {k: v for k, v in os.environ.items() if k not in _wrong}
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], kept | _ONE)
 
-RESULTS = Path(__file__).resolve().parent / "results"
+RESULTS = Path(os.environ.get("FEDCONVEX_RESULTS", Path(__file__).resolve().parent / "results"))
 PACKAGES = ["numpy", "scipy", "numba", "llvmlite", "scikit-learn", "jax", "jaxlib", "fedjax", "liblinear-official"]
 PACKAGES += ["celer", "skglm", "xgboost", "lightgbm", "joblib", "lifelines", "scikit-survival", "statsmodels"]
 

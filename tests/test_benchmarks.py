@@ -159,6 +159,44 @@ def test_one_size_has_no_slope(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_ratio_that_doubles_is_noticed(tmp_path, capsys, monkeypatch):
+    """Twice in a row; once is chance. A script that fails, or no longer measures a ratio, ends the guard."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import guard
+
+    ours = {"vertical": guard.GUARDED["vertical"]}
+    monkeypatch.setattr(guard, "GUARDED", ours)
+    kept = dict.fromkeys(ours["vertical"], 1.0)
+    bars = [{"what": what, "value": value} for what, value in kept.items()]
+    (tmp_path / "vertical.json").write_text(json.dumps({"bars": bars}))
+
+    def after(*values):
+        runs = iter([dict.fromkeys(kept, value) for value in values])
+        return guard.main([], lambda name, folder: next(runs), tmp_path)
+
+    assert (after(1.2), after(2.0, 1.1), after(2.0, 1.9)) == (0, 0, 1)
+    assert capsys.readouterr().out.count("GROWN") == 2
+    with pytest.raises(SystemExit, match="no longer measured"):
+        guard.main([], lambda name, folder: {}, tmp_path)
+    monkeypatch.setattr(guard, "HERE", tmp_path)
+    (tmp_path / "bench_vertical.py").write_text("raise SystemExit(3)")
+    with pytest.raises(SystemExit, match="ended with exit status 3"):
+        guard.main([], results=tmp_path)
+
+
+def test_what_is_guarded_is_measured():
+    """Every guarded ratio is among the results, but for those that are new since."""
+    from_results = results()
+    import importlib.util as imports
+
+    spec = imports.spec_from_file_location("guard", FOLDER / "guard.py")
+    guard = imports.module_from_spec(spec)
+    spec.loader.exec_module(guard)
+    known = {(name, bar["what"]) for name in guard.GUARDED for bar in from_results[name]["bars"]}
+    missing = {(n, what) for n, some in guard.GUARDED.items() for what in some} - known
+    assert missing <= {("mocha", "6 classes, q = 1: time / nested iterations")}
+
+
 # ---------------------------------------------------------------- what was measured
 
 

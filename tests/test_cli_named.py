@@ -43,6 +43,7 @@ QUICK = ("gd",)
 @pytest.mark.parametrize(
     "method", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in NAMED]
 )
+@pytest.mark.compiled_if_slow
 def test_every_method_runs_and_its_gap_covers_what_it_claims_to_minimise(capsys, method):
     status, out = solve(
         capsys, "--method", method, *NEEDED.get(method, []), "--rounds", "8", "--json", "--coefficients"
