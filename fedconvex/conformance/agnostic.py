@@ -17,6 +17,14 @@ from fedconvex.conformance.exams import Exam
 from fedconvex.conformance.objectives import rows_loss, values_gradients
 
 State = dict[str, Any]
+AFL_SERVER = (  # clients answer gradients and losses: all steps are the server's
+    *("direction", "schedule", "ascent", "domain direction", "first weights", "order", "output", "optimism"),
+    "descent weights",
+)
+AT_SERVER = (  # conventions that the first round's model knows from `move` alone: the ascent only shows in the next
+    *("sampling", "domain rule", "ascent", "domain direction", "domain loss", "first weights", "model weights"),
+    "first window",
+)
 
 
 def first(exam: Exam, r: Mapping[str, str]) -> State:
@@ -88,18 +96,19 @@ def move_afl(exam: Exam, r: Mapping[str, str], state: State, who: Sequence[int],
     """Return the state after both players' steps."""
     G, F = np.stack([a["g"] for a in replies]), np.array([a["F"] for a in replies])
     mix, w, t, order = state["mix"], state["point"], state["t"], r.get("order", "at once")
-    eta = averaging.step_size(exam, r, t, t)
+    eta, stacked = averaging.step_size(exam, r, t, t), F.ndim > 1
     if order == "weights first":
-        mix = ascended(exam, r, mix, F)
-    by_size = mix * np.array(exam.sizes)
-    g = np.tensordot(by_size / by_size.sum() if r.get("descent weights") == "by size" else mix, G, 1)
+        mix = _each(exam, r, mix, F) if stacked else ascended(exam, r, mix, F)
+    by_size = (mix.T * np.array(exam.sizes)).T
+    weights = by_size / by_size.sum(axis=0) if r.get("descent weights") == "by size" else mix
+    g = np.tensordot(weights, G, 1) if weights.ndim == 1 else np.einsum("kn,kn...->n...", weights, G)
     steered, seen = g, F
     if r.get("optimism") == "optimistic" and state["g"] is not None:
         steered, seen = 2.0 * g - state["g"], 2.0 * F - state["F"]
     point = into_ball(exam, w - eta * steered)
-    if order == "model first":
+    if order == "model first" and not stacked:
         seen = np.array([domain_loss(exam, r, k, point) for k in range(len(F))])
-    if order != "weights first":
+    if order != "weights first" and not stacked:  # a stack is of a first round, whose model does not hear of it
         mix = ascended(exam, r, mix, seen)
     output = r.get("output", "average before")
     share = 1.0 / (t + 2.0) if output == "average of all" else 1.0 / (t + 1.0)  # of what is new in the average
@@ -107,6 +116,11 @@ def move_afl(exam: Exam, r: Mapping[str, str], state: State, who: Sequence[int],
     new = state | {"t": t + 1, "point": point, "mix": mix, "g": g, "F": F}
     new["average"] = point if output == "last" else state["average"] * (1.0 - share) + share * met
     return new | {"w": new["average"]}
+
+
+def _each(exam: Exam, r: Mapping[str, str], mix: np.ndarray, F: np.ndarray) -> np.ndarray:
+    """Return the domain weights after a step, (K, N), for losses of a stack of readings, (K, N)."""
+    return np.stack([ascended(exam, r, mix, f) for f in F.T], axis=1)
 
 
 # ---------------------------------------------------------------- AgnosticFedAvg: local steps
@@ -122,6 +136,7 @@ def reply(exam: Exam, r: Mapping[str, str], state: State, k: int, batches: Seque
 def move(exam: Exam, r: Mapping[str, str], state: State, who: Sequence[int], replies: Any) -> State:
     """Return the state after models are averaged by domain weights, and these have followed the losses."""
     n, F, at = np.array(exam.sizes, dtype=float), np.array([a["F"] for a in replies]), list(who)
+    F = F if F.ndim == 1 else F[:, 0]  # of a stack: a first round's model does not depend on losses
     softmax = r.get("domain rule") == "softmax"
     mix = state["mix"]
     if softmax:

@@ -17,6 +17,11 @@ from fedconvex.conformance.exams import Exam
 from fedconvex.conformance.objectives import gradient, minimiser, values_gradients
 
 State = dict[str, Any]
+SERVER_STEP = (  # conventions of the server's step along the average difference
+    *("server step", "server", "v_0", "epsilon", "bias correction", "first moment", "square", "v read"),
+    *("yogi sign", "betas", "delta"),
+)
+AT_SERVER = ("weights", "share", "sampling", "normalisation", *SERVER_STEP)  # that only `move` reads in a first round
 
 
 def first(exam: Exam, r: Mapping[str, str]) -> State:
@@ -226,6 +231,13 @@ def _controls(exam: Exam, r: Mapping[str, str], state: State, new: State, who: S
     new["c"] = (0.0 if how == "replaced" else state["c"]) + factor * np.tensordot(p, changes, 1)
 
 
+def stepped(exam: Exam, r: Mapping[str, str], state: State, delta: np.ndarray) -> np.ndarray:
+    """Return the model after the server's first step along an average difference, or along each of a stack."""
+    new = state | {"t": 1}
+    _server_step(exam, r, state, new, delta)
+    return np.asarray(new["w"])
+
+
 def _server_step(exam: Exam, r: Mapping[str, str], state: State, new: State, delta: np.ndarray) -> None:
     """Move the new state's model along the average difference, by SERVEROPT."""
     how, h, w = r.get("server", "average"), exam.hyper, state["sent"]
@@ -245,13 +257,18 @@ def _server_step(exam: Exam, r: Mapping[str, str], state: State, new: State, del
             new["w"] = w + lr * (beta * m + (1.0 - beta) * delta)
 
 
+def _squared_norm(h: Mapping[str, Any], delta: np.ndarray) -> Any:
+    """Return the squared norm of an update, or of each in a stack."""
+    return np.sum(delta * delta, axis=tuple(range(-h["start"].ndim, 0)), keepdims=True)
+
+
 def _adaptive(r: Mapping[str, str], h: Mapping[str, Any], state: State, new: State, delta: np.ndarray) -> np.ndarray:
     """Return the direction of FedAdam, FedYogi or FedAdagrad, and renew m and v in the new state."""
     b1, b2, tau, t = h["beta1"], h["beta2"], h["epsilon"], new["t"]
     b1, b2 = (b2, b1) if r.get("betas") == "swapped" and r["server"] != "adagrad" else (b1, b2)
     first_moment = r.get("first moment", "damped")
     m = delta if first_moment == "absent" else b1 * state["m"] + (1.0 - b1 if first_moment == "damped" else 1.0) * delta
-    s = {"of m": m * m, "norm": np.sum(delta * delta) + 0.0 * delta}.get(r.get("square", ""), delta * delta)
+    s = {"of m": m * m, "norm": _squared_norm(h, delta) + 0.0 * delta}.get(r.get("square", ""), delta * delta)
     v = state["v"]
     towards = {"yogi": -(1.0 - b2) * s * np.sign(v - s), "yogi reversed": (1.0 - b2) * s * np.sign(v - s)}
     if r["server"] == "yogi":

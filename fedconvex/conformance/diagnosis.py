@@ -17,9 +17,10 @@ from fedconvex.conformance import averaging
 from fedconvex.conformance.conventions import Reading, departs, expand
 from fedconvex.conformance.exams import ORDERS, Exam
 from fedconvex.conformance.families import Family
-from fedconvex.conformance.readings_search import Asked, Search, count_outcomes, follow, predict, within
+from fedconvex.conformance.first_fit import fit, separable
+from fedconvex.conformance.readings_search import AT_ONCE, Asked, Search, count_outcomes, follow, predict, within
 
-BASES = 60  # readings that changes are tried on, at most
+BASES = 40  # readings that changes are tried on, at most
 SPREAD = (1.0, 0.5, 2.0, 0.0)  # where the fit of a factor begins
 FACTORS = {  # hyper-parameters, and how a factor of theirs is told
     "step_size": "the local step size",
@@ -164,10 +165,13 @@ def _bases(family: Family, asked: Sequence[Asked], tol: float) -> tuple[list[Rea
     It is None where the next exam draws something: factors are fitted to rounds that are certain.
     """
     alive: list[Reading] = [{}]
-    for a in asked:
+    for i, a in enumerate(asked):
         ahead = [r for before in alive for r in expand(family.conventions, a.exam, before, 0)]
         ahead = [r for r in ahead if count_outcomes(a.exam, r) <= ORDERS]
-        passing = [r for r in ahead if follow(family, a, r, tol, tol).distance <= tol]
+        if i == 0 and separable(family, a.exam):
+            passing = [r for r, _ in fit(family, a.exam, a.runs[0][0], tol, 0, AT_ONCE).near]
+        else:
+            passing = [r for r in ahead if follow(family, a, r, tol, tol).distance <= tol]
         if not passing:
             ahead.sort(key=lambda r: departs(family.conventions, r))
             return ahead[:BASES], None if a.exam.events else a
@@ -185,15 +189,24 @@ def _fitted(family: Family, a: Asked, r: Reading, change: Change, tol: float) ->
         return (np.stack(models) - seen).ravel() / scale
 
     with np.errstate(all="ignore"):
-        for c in SPREAD:
-            before = np.inf
-            for _ in range(12):
+        for start in SPREAD:
+            before, c, line = np.inf, start, (seen, seen)
+            for i in range(12):
                 here = off(c)
                 far = float(np.abs(here).max())
                 slope = (off(c + 1e-6) - here) / 1e-6
+                step = float(slope @ here) / max(float(slope @ slope), 1e-300)
                 if far <= tol:
-                    return None if abs(c - 1.0) <= 1e-6 else c - float(slope @ here) / max(float(slope @ slope), 1e-300)
+                    return None if abs(c - 1.0) <= 1e-6 else c - step
                 if not (far < 0.7 * before and np.isfinite(slope).all() and slope @ slope > 0.0):
                     break
-                before, c = far, c - float(slope @ here) / float(slope @ slope)
+                if start == SPREAD[0] and i == 1 and _straight(here, line, c - start):
+                    return None  # the models depend on c in a straight line, and its nearest point is too far
+                before, c, line = far, c - step, (here, slope)
     return None
+
+
+def _straight(here: np.ndarray, line: tuple[np.ndarray, np.ndarray], moved: float) -> bool:
+    """Return whether differences are where a straight line through the ones before says that they are."""
+    told = line[0] + moved * line[1]
+    return float(np.abs(here - told).max()) <= 1e-6 * float(np.abs(here).max())

@@ -27,6 +27,8 @@ class Family(NamedTuple):
         Exams that the family takes.
     server_side : tuple of str
         Conventions on which the clients' answers do not depend.
+    at_server : tuple of str
+        Conventions that only ``move`` reads in the first round; none where it cannot take stacked answers.
     kept : bool
         Whether a client's answer may be kept for readings that differ in these only.
     first, reply, move : callable
@@ -41,6 +43,7 @@ class Family(NamedTuple):
     hyper: Mapping[str, Any] = {}
     knows: tuple[str, ...] = ()
     server_side: tuple[str, ...] = ()  # conventions that do not change what clients answer
+    at_server: tuple[str, ...] = averaging.AT_SERVER  # conventions that only `move` reads in the first round
     kept: bool = True  # whether equal answers of clients may be kept: not where exams of a name have other rows
     first: Callable[..., Any] = averaging.first
     reply: Callable[..., Any] = averaging.reply
@@ -451,7 +454,8 @@ FAMILIES = {
                server_side=tuple(c.name for c in (SERVER_STEP, *SERVER))),
         Family("feddyn", "averaging with dynamic regularisation", "Acar et al., ICLR 2021, Algorithm 1",
                (SOLVER, *_unless_exact(*feddyn.UNIFORM, *LOCAL, *PARTIAL), *feddyn.DYNAMIC), ALL, knows=("alpha",),
-               first=feddyn.first, reply=feddyn.reply, move=feddyn.move),
+               first=feddyn.first, reply=feddyn.reply, move=feddyn.move,
+               at_server=(*averaging.AT_SERVER, "server state")),
         Family("fednova", "normalised averaging", "Wang et al., NeurIPS 2020, Section 4",
                (*FOLLOWS, NORMALISATION), ALL),
         Family("fedsam", "averaging with sharpness-aware steps", "Qu et al., ICML 2022, Algorithm 1",
@@ -461,9 +465,9 @@ FAMILIES = {
                (*PLAINLY, LOCAL_STEP), (*DETERMINISTIC, "partial participation", "fresh batches")),
         Family("afl", "agnostic federated learning", "Mohri, Sivek, Suresh, ICML 2019, Figure 2",
                AFL, ("one step", "four rounds", "fresh batches"), {"local_steps": 1}, ("domain_step_size",),
-               first=agnostic.first, reply=agnostic.reply_afl, move=agnostic.move_afl),
+               first=agnostic.first, reply=agnostic.reply_afl, move=agnostic.move_afl, at_server=agnostic.AFL_SERVER),
         Family("agnosticfedavg", "averaging by domain weights", "Ro et al., Interspeech 2021, Algorithm 1",
                (*AGNOSTIC, *only(PARTIAL, "sampling")), ALL, {}, ("domain_step_size", "softmax_mu"),
-               first=agnostic.first, reply=agnostic.reply, move=agnostic.move),
+               at_server=agnostic.AT_SERVER, first=agnostic.first, reply=agnostic.reply, move=agnostic.move),
     )
 }  # fmt: skip

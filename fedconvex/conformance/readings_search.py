@@ -16,15 +16,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.conformance import averaging
-from fedconvex.conformance.conventions import Reading, expand
+from fedconvex.conformance.conventions import Reading, errors, expand
 from fedconvex.conformance.exams import ORDERS, Exam, batch_draws, participants
 from fedconvex.conformance.families import Family
+from fedconvex.conformance.first_fit import Fit, fit, separable
 
 WEIGHING = ("weights", "share", "sampling")  # conventions that clients' first answers do not depend on
 BRANCHES = 8  # histories of one reading that give the same models and are followed at once, at most
 COINCIDENCE = 1e-3  # a reading of which the draws seen are less likely than this, beside another's, is left behind
 READINGS = 40_000  # tried in one exam, at most
+AT_ONCE = 15_000  # readings of a server's step in a first exam, each with all readings of clients, at most
 ROUGHLY = 1_500  # the same, where none matches and the nearest is looked for
+FEW = 3  # the same, beyond the first exam that none of them passes
 NEAREST = 24  # readings that are followed on where none matches
 
 
@@ -57,6 +60,8 @@ class Found(NamedTuple):
         """The largest over exams."""
         return max(self.distances.values(), default=0.0)
 
+
+Kept = dict[int, list[Fit]]  # fits to a first exam, by the number of errors
 
 # ---------------------------------------------------------------- one reading
 
@@ -199,9 +204,9 @@ def search(family: Family, asked: Sequence[Asked], tol: float, budgets: Sequence
     budgets : sequence of int
         Errors that a reading may hold at once, one after the other.
     """
-    tried, passed = 0, math.inf
+    tried, passed, kept = 0, math.inf, Kept()
     for budget in budgets:
-        found, n, excluded = within(family, asked, tol, budget)
+        found, n, excluded = within(family, asked, tol, budget, kept)
         tried, passed = tried + n, min(passed, excluded)
         if found:
             fewest = min(f.errors for f in found)
@@ -209,10 +214,20 @@ def search(family: Family, asked: Sequence[Asked], tol: float, budgets: Sequence
     return Search([], passed, tried)
 
 
-def within(family: Family, asked: Sequence[Asked], tol: float, budget: int) -> tuple[list[Found], int, float]:
-    """Return the matching readings with at most so many errors, how many were tried, and what else was near."""
+def within(
+    family: Family, asked: Sequence[Asked], tol: float, budget: int, kept: Kept | None = None
+) -> tuple[list[Found], int, float]:
+    """Return the matching readings with at most so many errors, how many were tried, and what else was near.
+
+    What is kept of the first exam, by numbers of errors, may be handed on to a search with a larger budget.
+    """
     alive, tried, passed = [Found({}, 0, {}, {})], 0, math.inf
-    for a in asked:
+    for i, a in enumerate(asked):
+        if i == 0 and separable(family, a.exam):
+            alive, tried, passed = _at_once(family, a, tol, budget, {} if kept is None else kept)
+            if not alive:
+                return [], tried, passed
+            continue
         passing: list[Found] = []
         readings = (r for f in alive for r in expand(family.conventions, a.exam, f.reading, budget - f.errors))
         known = {tuple(sorted(f.reading.items())): f for f in alive}
@@ -240,6 +255,19 @@ def within(family: Family, asked: Sequence[Asked], tol: float, budget: int) -> t
     return alive, tried, passed
 
 
+def _at_once(family: Family, a: Asked, tol: float, budget: int, kept: Kept) -> tuple[list[Found], int, float]:
+    """Return what `within` does of a first exam whose readings are fitted at once; fits are kept."""
+    found = []
+    for wrong in range(budget + 1):
+        if wrong not in kept:
+            kept[wrong] = [fit(family, a.exam, models[0], tol, wrong, AT_ONCE) for models in a.runs]
+        per_run = [{tuple(r.items()): (r, d) for r, d in f.near} for f in kept[wrong]]
+        same = [pair for key, pair in per_run[0].items() if all(key in other for other in per_run)]
+        found += [Found(r, wrong, {a.exam.name: d}, {}) for r, d in same]
+    fits = [f for wrong in range(budget + 1) for f in kept[wrong]]
+    return found, sum(f.tried for f in fits), min(f.passed_over for f in fits)
+
+
 def _before(known: Mapping[Any, Found], r: Reading) -> Found:
     """Return what the reading that r was made from has shown so far."""
     items = tuple(sorted(r.items()))
@@ -250,21 +278,46 @@ def _errors(family: Family, r: Reading) -> int:
     return sum(c.value(r[c.name]).kind == "error" for c in family.conventions if c.name in r)
 
 
+def _close_by(family: Family, a: Asked, tol: float) -> list[tuple[Reading, float]]:
+    """Return readings with at most one error whose first models are not much farther than the nearest of all."""
+    model = a.runs[0][0]
+    fits = [fit(family, a.exam, model, tol, wrong, AT_ONCE) for wrong in (0, 1)]
+    near = [pair for found in fits for pair in found.near]
+    far = 1.5 * min(found.passed_over for found in fits)
+    if near or not math.isfinite(far):
+        return near
+    return [pair for wrong in (0, 1) for pair in fit(family, a.exam, model, far, wrong, AT_ONCE).near]
+
+
 def nearest(family: Family, asked: Sequence[Asked], tol: float) -> list[Found]:
-    """Return the readings with at most one error that come nearest to what matches no reading."""
-    alive = [Found({}, 0, {}, {})]
-    for a in asked:
+    """Return the readings with at most one error that come nearest to what matches no reading.
+
+    In a first round that draws nothing these are the nearest of all; beyond the first exam that none passes, only the
+    best few are followed on.
+    """
+    alive, most = [Found({}, 0, {}, {})], NEAREST
+    for i, a in enumerate(asked):
         passing: list[Found] = []
-        for f in alive:
-            for r in itertools.islice(
-                expand(family.conventions, a.exam, f.reading, 1 - f.errors), ROUGHLY // len(alive)
-            ):
-                if count_outcomes(a.exam, r) > ORDERS:
-                    continue
-                seen = follow(family, a, r, tol)
-                passing.append(Found(
-                    r, _errors(family, r), {**f.distances, a.exam.name: seen.distance},
-                    {**f.rounds, a.exam.name: seen.round},
-                ))  # fmt: skip
-        alive = sorted(passing or alive, key=lambda f: (max(f.distance, tol), f.errors))[:NEAREST]
+        if i == 0 and separable(family, a.exam):
+            near = _close_by(family, a, tol)
+            near.sort(key=lambda pair: (max(pair[1], tol), errors(family.conventions, pair[0])))
+            pairs = [(alive[0], r) for r, _ in near[:most]]
+        else:
+            share = max(1, ROUGHLY // len(alive))
+            pairs = [
+                (f, r)
+                for f in alive
+                for r in itertools.islice(expand(family.conventions, a.exam, f.reading, 1 - f.errors), share)
+            ]
+        for f, r in pairs:
+            if count_outcomes(a.exam, r) > ORDERS:
+                continue
+            seen = follow(family, a, r, tol)
+            passing.append(Found(
+                r, _errors(family, r), {**f.distances, a.exam.name: seen.distance},
+                {**f.rounds, a.exam.name: seen.round},
+            ))  # fmt: skip
+        alive = sorted(passing or alive, key=lambda f: (max(f.distance, tol), f.errors))[:most]
+        most = NEAREST if alive[0].distance <= tol else FEW
+        alive = alive[:most]
     return alive
