@@ -88,7 +88,7 @@ With y_i the point where client i takes its gradient, g = Σ p_i∇F_i(y_i) is t
    (η/2)‖g‖².
 2. sd being the weighted standard deviation: Σ p_i‖x̄ - y_i‖² = r²‖Σ p_i ε_i‖² + sd(y)², y_i = x_i + rε_i, and sd(y) ≤
    sd(x) + r sd(ε); ‖Σ p_i ε_i‖² + sd(ε)² ≤ 1. Together at most (sd(x) + r)².
-3. Uniform ζ: x_i⁺ = [x_i - η∇F(x_i)] - η[∇F(y_i) - ∇F(x_i)] - η[∇F_i - ∇F](y_i): a nonexpansive map plus vectors of
+3. Uniform ζ: x_i⁺ = [x_i - η∇F(x_i)] - η[∇F(y_i) - ∇F(x_i)] - η(∇F_i - ∇F)(y_i): a nonexpansive map plus vectors of
    norm ≤ η(Lr + ζ). sd grows per step by at most η(ζ+Lr), and by η times sd of vectors of norm ≤ ζ+Lr, ≤
    √(2(1-q₂))(ζ+Lr). So sd(x^k) ≤ v_k.
 4. For ηL ≤ 1 the squares of 1 leave nothing. Sum over steps and rounds: distances telescope, and the last one is at
