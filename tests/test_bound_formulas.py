@@ -1,5 +1,7 @@
 """Bounds as formulas say what the code computes, and LaTeX says what the formulas do."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -133,8 +135,20 @@ def _drawn_agents(name, rng):
         "dynamic-incremental-noise": distance | step,
         "dynamic-incremental-noise-at": step | {"moments": tuple(rng.uniform(0.1, 2.0, size=(2, K)))},
     }
+    if name.endswith("small-step"):
+        return _with_matrices(c, rng, who["participation"])
     when = {} if "steady" in name else {"rounds": int(rng.integers(1, 50)), "start2": float(rng.uniform(0.1, 2.0))}
     return {"constants": c, **who, **more.get(name, step | when | {"drift2": float(rng.uniform(0.0, 1e-3))})}
+
+
+def _with_matrices(c, rng, participation):
+    """Return agents of one step each, with a Hessian, M, and covariances of gradients and of the minimiser's moves."""
+    d, K = 2, len(c.sizes)
+    roots = rng.normal(size=(K + 3, d, d))
+    H, M, R_q, *R_k = roots @ roots.transpose(0, 2, 1) + 0.1 * np.eye(d)
+    c = replace(c, hessian=H, covariance_k=np.array(R_k), gradient_k=rng.normal(size=(K, d)))
+    who = {"participation": participation, "batch_size": 2, "step_size": float(rng.uniform(1e-3, 0.1))}
+    return {"constants": c, "square": M, "drift_covariance": R_q, **who}
 
 
 @pytest.mark.parametrize("name", DYNAMIC)

@@ -9,6 +9,7 @@ import numpy as np
 from fedconvex.problems.protocol import drift_of
 from fedconvex.theorems.dynamic_msd import small_step
 from fedconvex.theorems.kit import *
+from fedconvex.theorems.parts import tracking_formulas as formulas
 from fedconvex.theorems.parts.curvatures import hessians
 from fedconvex.theorems.parts.tracking import (
     SETTING,
@@ -202,6 +203,7 @@ THEOREMS = (
         title="Dynamic FedAvg, small-step formula",
         quantity=STEADY_STATE_MSD,
         bound=msd_small_step,
+        formula=formulas.small_step(),
         read=_read,
         statement=STATEMENT,
         says="The steady state is the small-step formula over 1 - θ, θ between μλ_min(M)/2 and μλ_max(M)/2.",

@@ -32,6 +32,11 @@ SIGNS = {
     "e": r"\|e\|",
     "lam": r"\lambda",
     "S": "L",
+    "c_k": r"\mathrm{tr}\,(H^{-1} R_k)",
+    "b_k": r"\nabla P_k(w^o)' H^{-1} \nabla P_k(w^o)",
+    "R_q": r"\mathrm{tr}\,(H^{-1} R_q)",
+    "m_1": r"\lambda_{\max}(M)",
+    "theta": r"\theta",
 }
 MEANINGS = {
     "eta": "the step size (a local step is $\\mu/E_k$)",
@@ -52,6 +57,10 @@ MEANINGS = {
     "drift2": "the mean square of the minimiser's move in an iteration",
     "start2": "the squared distance at the start",
     "e": "the distance of the model from the minimiser",
+    "c_k": "the trace for the covariance $R_k$ of one row's gradient at $w^o$ and the Hessian $H$ of $P$",
+    "b_k": "the squared gradient of $P_k$ there, in the norm of $H^{-1}$",
+    "R_q": "the trace for the covariance $R_q$ of the minimiser's move in an iteration",
+    "m_1": r"the largest eigenvalue of $M = \mathrm{E}[H_i H^{-1} H_i]$, $H_i$ the Hessian of one iteration's rows",
     "a": "a free parameter",
     "t": "a free parameter",
 }
@@ -149,6 +158,14 @@ def msd_refined(finite: bool, where_constants_hold: str = "") -> Formula:
     return _recursion(shares, where, finite, rf"{remark} $t \to 0$ without the terms in $1/t$.{ball}")
 
 
+def small_step() -> Formula:
+    """Return the small-step formula of the steady state on least squares over its remainder."""
+    remark = r"It asks for least squares, all $E_k = 1$ and $\theta < 1$."
+    terms = {"noise": "eta * R / (2 * (1 - theta))", "tracking": "R_q / (2 * eta * (1 - theta))"}
+    where = DRAWN | {"R": "1 / S * mean_k(s_k * c_k + tau_eps * b_k)", "theta": "eta * m_1 / 2"}
+    return _formula(terms, where, remark)
+
+
 def tracking_symbols(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the numbers of the symbols, from the arguments of a bound of Dynamic FedAvg.
 
@@ -170,6 +187,8 @@ def tracking_symbols(arguments: Mapping[str, Any]) -> dict[str, Any]:
     out = {sign: arguments[name] for name, sign in names.items() if arguments.get(name) is not None}
     if "moments" in arguments:
         out |= dict(zip(("g_k", "V_w"), map(np.asarray, arguments["moments"]), strict=True))
+    if "square" in arguments:
+        out |= _with_matrices(c, **{name: np.asarray(arguments[name]) for name in ("square", "drift_covariance")})
     return out | {
         "K": n.size,
         "S": n.size if given["participation"] is None else given["participation"],
@@ -182,4 +201,14 @@ def tracking_symbols(arguments: Mapping[str, Any]) -> dict[str, Any]:
         "E_k": np.broadcast_to(1.0 if given["local_steps"] is None else given["local_steps"], n.shape),
         "V_k": np.asarray(c.variance_k),
         "h_k": np.asarray(c.gradient2_k),
+    }
+
+
+def _with_matrices(c: Any, square: np.ndarray, drift_covariance: np.ndarray) -> dict[str, Any]:
+    inverse = np.linalg.inv(c.hessian)
+    return {
+        "c_k": np.einsum("ij,kji->k", inverse, c.covariance_k),
+        "b_k": np.einsum("ki,ij,kj->k", c.gradient_k, inverse, c.gradient_k),
+        "R_q": float(np.trace(inverse @ drift_covariance)),
+        "m_1": float(np.linalg.eigvalsh(square)[-1]),
     }
