@@ -42,6 +42,19 @@ def test_a_ridge_one_percent_too_large_is_refuted():
     assert outcome(planted("vertical-rate", l2=lambda x: 2.2 * x), *several) is Outcome.VIOLATED
 
 
+def test_on_least_squares_the_square_holds_for_every_number_of_local_steps():
+    """The smallest kappa is at least l2/max L_b, whatever Q: attained where one step solves an owner's problem."""
+    rng = np.random.default_rng(36)
+    for Q in (1, 2, 7):
+        blocks = [rng.normal(size=(5, 2)) * s for s in (1.0, 3.0, 0.2)]
+        problem = VerticalProblem(VerticalFederation.from_blocks(blocks, rng.normal(size=5)), Squared(), 0.1)
+        kappa = problem.damping(Q)
+        assert kappa[0] >= 0.1 / problem.block_smoothness.max() * (1.0 - 1e-9) and kappa[-1] <= 3.0 * (1.0 + 1e-9)
+    thrice = owners.one_column_thrice.make()
+    least = thrice.l2 / thrice.block_smoothness.max()
+    assert [thrice.damping(Q)[0] for Q in (1, 4)] == pytest.approx([least, least], rel=1e-9)
+
+
 def test_a_damping_off_by_a_ten_thousandth_is_refuted():
     """On both sides of the limit 2/kappa_max = 4/5 for a column that three owners have; and local steps forgotten."""
     assert owners.one_column_thrice.make().damping(7)[-1] == pytest.approx(2.5, rel=1e-12)

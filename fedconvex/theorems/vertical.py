@@ -98,11 +98,15 @@ P(w) - D = mean_i z_i l'(z_i) + (l2/2)(‖w‖^2 + ‖v‖^2) = (l2/2)(‖w‖^2
 grad F = l2 (w - v). ∎
 """,
     loose="""
-`vertical-rate` is attained for Q = 1 by owners of the same column who disagree (`one column thrice`). For Q > 1 and
-equally smooth blocks the exact worst case is the square as well wherever it was computed; p = 2 for every Q is not
-proved. Growth is an equation; what remains of other modes after T - 1 rounds is at most
-1e-9 of the leading one, and 1e-6 is allowed. The certificate is an equation. `tests/test_verify_vertical.py` plants l2
-that is 1 % too large, dampings that are off by 1e-4, steps forgotten, and a certificate that is off by 1e-9.
+`vertical-rate` is attained for Q = 1 by owners of the same column who disagree (`one column thrice`). For Q > 1 the
+bound takes p = 1. With squared loss p = 2 holds for every Q: 1 - (1 - h/L_b)^Q >= h/L_b, so Pi >= D^{-1} in the proof
+of growth, and the eigenvalues of theta H^{1/2} Pi H^{1/2} lie between theta l2/max_b L_b and theta m <= 1; F - F* is
+half the square of H^{1/2}(w - w*). `one column thrice` attains it for every Q. With other losses p = 2 is neither
+proved nor refuted for Q > 1: with equally smooth blocks the exact worst case is the square wherever it was computed,
+and no instance is known that falls more slowly. Growth is an equation; what remains of other modes after T - 1 rounds
+is at most 1e-9 of the leading one, and 1e-6 is allowed. The certificate is an equation.
+`tests/test_verify_vertical.py` plants l2 that is 1 % too large, dampings that are off by 1e-4, steps forgotten, and a
+certificate that is off by 1e-9.
 """,
 )
 
