@@ -3,7 +3,8 @@
 import pytest
 
 from fedconvex.theorems import THEOREMS
-from fedconvex.verify import tightest
+from fedconvex.verify import Check, Outcome, tightest
+from fedconvex.verify.checking import carried_out
 from tests.campaigns.wrong_theorems import FOREIGN, PLANTED, noticed_by
 
 NAMED = {(p.theorem, p.what): p for p in PLANTED}
@@ -47,6 +48,23 @@ SHOWN = [  # errors that no check noticed until an instance was added that shows
 @pytest.mark.parametrize("name", SHOWN, ids=": ".join)
 def test_errors_with_an_instance_of_their_own_are_noticed(name):
     assert noticed_by(NAMED[name], 0) == "checks"
+
+
+OF_BASELINES = {  # by error: the instance that was added for it
+    ("fedlin", "least tau_i for the largest"): "two equal parabolas",
+    ("accelerated-convex", "momentum for any mu"): "flat diagonal",
+    ("compressed-descent", "s forgotten beside mu"): "flat diagonal",
+    ("diana", "omega/n for 6 omega/n in the limit"): "first of ten directions",
+    ("scaffold", "server step forgotten in h"): "steep and nearly flat",
+}
+
+
+@pytest.mark.parametrize("name", OF_BASELINES, ids=": ".join)
+def test_an_instance_shows_an_error_that_no_check_noticed(name):
+    true, wrong = THEOREMS[name[0]], NAMED[name].made()._replace(programme=None)  # no exact worst case of 28 rounds
+    checks = [c for c in true.checks if isinstance(c, Check) and c.instance.name == OF_BASELINES[name]]
+    assert all(carried_out(true, c).outcome in (Outcome.HOLDS, Outcome.NOT_APPLICABLE) for c in checks)
+    assert any(carried_out(wrong, c).outcome is Outcome.VIOLATED for c in checks)
 
 
 def test_an_error_is_planted_where_its_text_stands():

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedconvex.methods import AcceleratedGradient
+from fedconvex.theorems.error_feedback import flat_diagonal
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.rounding import excess
 from fedconvex.theorems.parts.smoothness import constants_of_F, smoothness_of_F
@@ -236,6 +237,7 @@ THEOREMS = (
             breast_cancer,
             diabetes,
             Check(diabetes, momentum(1.0, 1.0)),  # momentum for mu > 0
+            Check(flat_diagonal, momentum(1.0, 1e-6), 28, 0.0),  # the same, of which 2.5 times the bound is seen
             Check(unequal_hessians, momentum(2.5)),  # too long a step
         ),
         space=Space(_searched, {"share": _SHARE}, losses=("squared", "hinge"), rounds=(1, 200)),

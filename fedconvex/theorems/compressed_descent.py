@@ -190,6 +190,7 @@ THEOREMS = (
             Check(flat_diagonal, largest(1), 1, 0.0),
             Check(flat_diagonal, largest(1), 20, 0.0),
             Check(flat_diagonal, largest(2, 0.9), 3, 0.0),
+            Check(flat_diagonal, largest(1, 0.1), 1, 0.0),  # mu without 1 - s would fail
             Check(unequal_hessians, largest(2), 300),  # several clients
             Check(first_client(diabetes), largest(10, 3.0)),  # too long a step
         ),

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedconvex.constants import default_steps
 from fedconvex.methods import DIANA, Dithering, RandK
+from fedconvex.theorems.error_feedback import first_client
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.compression import feedback_rounding, model_size, unbiased
 from fedconvex.theorems.parts.remembered import Moment, client_gradients, mean_square, potentials
@@ -224,6 +225,7 @@ THEOREMS = (
             Check(ten_directions, random_entries(1), 1, at_minimiser),
             Check(unequal_hessians, random_entries(levels=2), 3),
             Check(unequal_hessians, random_entries(2, 20.0)),  # too long a step
+            Check(first_client(ten_directions), random_entries(1, 2.0), 1, 0.0),  # the same: omega/n is not enough
             Check(unequal_hessians, random_entries(2, alpha=1.0)),  # another alpha
             uneven_logistic,  # unequal weights
         ),

@@ -149,6 +149,12 @@ def uneven_steps(share: float, most: int = 4) -> MethodRule:
     return MethodRule(f"{share:g}/L", make)
 
 
+@example("two equal parabolas", "2 clients, (w - 1)²/2 each")
+def equal_parabolas() -> Problem:
+    """With one and two local steps the mean of the models is behind that of one step each."""
+    return Problem(Federation.from_clients([([[1.0]], [1.0])] * 2), Squared())
+
+
 THEOREMS = (
     Theorem(
         name="fedlin",
@@ -170,6 +176,7 @@ THEOREMS = (
             Check(one_parabola[0], uneven_steps(0.3, 1), 2),
             Check(one_parabola[0], uneven_steps(0.5, 8), 2),
             Check(two_parabolas[0], uneven_steps(0.05, 4), 40),
+            Check(equal_parabolas, uneven_steps(0.5, 2), 2),  # the least tau_i in the place of the largest would fail
             Check(diabetes, rounds=5),  # two stages and a half
             Check(unequal_hessians, uneven_steps(3.0)),  # too long a step
         ),

@@ -339,6 +339,12 @@ _NOISY = Instance(
 _PARABOLAS = Instance(
     "40 parabolas", "40 clients, F = (w - y)²/2 with y = ±1, from the optimum", "synthetic", cache(_parabolas)
 )
+_FLAT = Instance(
+    "steep and nearly flat",
+    "one client, F = (u - 1)²/2 + (u² + v²)/2000",
+    "synthetic",
+    lambda: Problem(Federation.from_clients([([[1.0, 0.0]], [1.0])]), Squared(), 1e-3),
+)
 
 
 def _sampled_step(share: float, sampled: int = 0, **settings: Any) -> MethodRule:
@@ -380,6 +386,7 @@ THEOREMS = (
             Check(mean_estimation, least_bound_step(SCAFFOLD, local_steps=3, batch_size=2, scheme=UniformSampling)),
             Check(diabetes, least_bound_step(SCAFFOLD, local_steps=3)),
             Check(unequal_hessians, fixed_step(1.0, SCAFFOLD, local_steps=3)),  # too large a step
+            Check(_FLAT, fixed_step(1.0 / 81.0, SCAFFOLD, local_steps=1, server_step=300.0), 10),  # or of the server
             Check(_PARABOLAS, fixed_step(1.0 / 81.0, SCAFFOLD, local_steps=1, scheme=_one_client), 200),
             Check(_NOISY, fixed_step(1.0 / 81.0, SCAFFOLD, local_steps=1, batch_size=1), 60),
         ),

@@ -1,8 +1,9 @@
 """Wrong theorems: errors that a referee tries first, planted one at a time, and whether `fedconvex verify` notices.
 
 `wrong_theorems.json` has, for each error, the theorem, what is wrong, and the texts that are replaced in its file as
-`ast.unparse` writes it. The first 101 were planted by somebody who had not written the theorems; the others are mutants
-that were listed as plausible and are false. An error is noticed by the checks where the planted bound lies below what a
+`ast.unparse` writes it. The first 101 were planted by somebody who had not written the theorems; the next fourteen are
+mutants that were listed as plausible and are false; the last are of further kinds, most of them in the theorems on
+baselines. An error is noticed by the checks where the planted bound lies below what a
 check measured, or where a weakened hypothesis lets a check in that violates the bound; by the search where the search
 of `verify` finds a violation.
 
@@ -35,6 +36,7 @@ from fedconvex.verify.verdicts import Outcome
 __all__ = ["PLANTED", "Planted", "noticed_by", "trial"]
 
 FOREIGN = 101  # the first so many were planted from outside
+PLAUSIBLE = 115  # those up to here were listed as plausible
 
 
 class Planted(NamedTuple):
@@ -125,7 +127,7 @@ def main(names: list[str]) -> int:
         if names and planted.theorem not in names:
             continue
         by = noticed_by(planted, None) or "nothing"
-        part = "of the 101" if i < FOREIGN else "of the others"
+        part = "of the 101" if i < FOREIGN else "of the plausible" if i < PLAUSIBLE else "of further kinds"
         counts[f"{by}, {part}"] = counts.get(f"{by}, {part}", 0) + 1
         print(f"{by:8} {planted.theorem}: {planted.what}", flush=True)
     print(counts)
