@@ -1,5 +1,7 @@
 """Theorems on problems that are hardly there: refused by name, or judged."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from campaigns import attempt, degenerate
@@ -16,7 +18,7 @@ from fedconvex.problems import (
 )
 from fedconvex.theorems import THEOREMS
 from fedconvex.theorems.parts.theorem import Check, MethodRule
-from fedconvex.verify import Outcome, own_instance, verify
+from fedconvex.verify import Outcome, Setting, own_instance, verify
 from fedconvex.verify.checking import carried_out
 
 ROWS = {
@@ -130,6 +132,26 @@ def test_bounds_of_dynamic_fedavg_do_not_vanish_in_products(unit):
     for name in ("dynamic-gradient-noise", "dynamic-gradient-noise-sharp"):
         found = verify(name, problem, method, rounds=1, start=np.array([0.5]))
         assert found.outcome is (Outcome.HOLDS if unit == 1.0 else Outcome.INCONCLUSIVE), found
+
+
+def test_the_campaign_sees_untrue_verdicts():
+    """VACUOUS where something could have failed, HOLDS where nothing could, and what the run itself exceeds."""
+    theorem, problem = (
+        THEOREMS["fedavg-at-optimum-sharp"],
+        Problem(Federation.from_clients(ROWS["one row"]), Squared(), 0.1),
+    )
+    s = Setting(problem, FedAvg(step_size=0.02, local_steps=2), 2, np.zeros(2))
+    true = verify(theorem, problem, s.method, rounds=2)
+    assert true.outcome is Outcome.HOLDS and not degenerate.untrue(theorem, true, s)
+    bound = type(true.bound)({"all": 0.5 * true.low}, true.bound.quantity, "planted")
+    wrong = {
+        "something could have failed": replace(true, outcome=Outcome.VACUOUS),
+        "nothing could have failed": replace(true, measured=0.0, low=0.0, high=0.0),
+        "the run itself measures": replace(true, bound=bound),
+        "no reason is given": replace(true, outcome=Outcome.INCONCLUSIVE, bound=None, reason=""),
+    }
+    for words, verdict in wrong.items():
+        assert words in degenerate.untrue(theorem, verdict, s), words
 
 
 @pytest.mark.slow

@@ -3,10 +3,14 @@
 One row, one client, one row a client, collinear, zero and too many columns, equal rows, constant labels, scales from
 1e-150 to 1e150, l2 = 0 and huge, every loss, problems and methods of a wrong kind. A trial asks one theorem, by its
 number, about several of them: by `verify`, and as `fedconvex verify --problem` does.
+
+What is said of bounds that hold has to be true as well (`untrue`): the run itself is no larger where nothing is drawn,
+and where what was measured is zero, or the bound infinite, the verdict is VACUOUS, nowhere else.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -30,8 +34,11 @@ from fedconvex.problems import (
     VerticalProblem,
 )
 from fedconvex.theorems import THEOREMS, Theorem
+from fedconvex.theorems.parts.setting import is_random
 from fedconvex.verify import Check, Outcome, Setting, own_instance, verify
 from fedconvex.verify.checking import carried_out
+from fedconvex.verify.monte_carlo import slack_of
+from fedconvex.verify.verdicts import TINIEST
 from fedconvex.vertical_federation import VerticalFederation
 from tests.campaigns.fuzz_server import raised
 
@@ -167,7 +174,7 @@ def asked(rng: np.random.Generator, theorem: Theorem) -> tuple[str, str]:
             own_instance(plain, words), rules_of(theorem)[int(rng.integers(len(rules_of(theorem))))], rounds=rounds
         )
         found = carried_out(theorem, check, most=64)
-        return judged(found.outcome.name, found.verdict), f"{words}, carried out"
+        return judged(found.outcome.name, found.verdict, untrue(theorem, found.verdict)), f"{words}, carried out"
     problem = plain if wrong or build is None else build(rng, plain)
     kind = int(rng.integers(3))
     start = np.zeros(problem.model_shape) if kind < 2 else rng.normal(size=problem.model_shape)
@@ -176,16 +183,40 @@ def asked(rng: np.random.Generator, theorem: Theorem) -> tuple[str, str]:
     method = method_for(rng, theorem, problem, start, rounds)
     s = Setting(problem, method, rounds, start)
     verdict = verify(theorem, s.problem, s.method, rounds=s.rounds, start=s.start, most=64)
-    return judged(verdict.outcome.name, verdict), f"{words}, {method!r}, {rounds} rounds, start {start!r}"
+    told = judged(verdict.outcome.name, verdict, untrue(theorem, verdict, s))
+    return told, f"{words}, {method!r}, {rounds} rounds, start {start!r}"
 
 
-def judged(outcome: str, verdict: Any) -> str:
-    """Return the outcome, with the verdict where it is VIOLATED."""
+def judged(outcome: str, verdict: Any, wrong: str = "") -> str:
+    """Return the outcome, with the verdict where it is VIOLATED or untrue."""
+    if wrong:
+        return f"UNTRUE: {wrong}: {verdict}"
     return f"VIOLATED: {verdict}" if outcome == Outcome.VIOLATED.name else outcome
 
 
+def untrue(theorem: Theorem, verdict: Any, s: Setting | None = None) -> str:
+    """Return what is not as a verdict says, or nothing."""
+    outcome, bound = verdict.outcome, verdict.bound
+    if outcome not in (Outcome.HOLDS, Outcome.VACUOUS):
+        return "" if verdict.reason or bound is not None else "no reason is given"
+    slack = slack_of(bound)
+    within = max(verdict.rounding, TINIEST) + (slack if abs(bound.value) <= slack else 0.0)
+    zero = max(abs(verdict.low), abs(verdict.high)) <= within
+    if math.isinf(bound.value) or zero:
+        return "" if outcome is Outcome.VACUOUS else "nothing could have failed"
+    if outcome is Outcome.VACUOUS:
+        return "something could have failed"
+    if s is None or theorem.equation or not verdict.low > 0.0:
+        return ""
+    if not verdict.trajectories and not is_random(s):
+        run = float(theorem.draw(s, [s.rounds], s.seed, 1)[0, 0])
+        if run - theorem.rounding(s, run) - verdict.rounding > bound.value + slack:
+            return f"the run itself measures {run!r}"
+    return ""
+
+
 def trial(rng: np.random.Generator) -> dict[str, Any]:
-    """Ask one theorem about several problems: nothing may be violated, and errors must speak our language."""
+    """Ask one theorem about several problems: nothing may be violated or untrue, and errors must speak our language."""
     _, number = rng.bit_generator.seed_seq.entropy  # type: ignore[attr-defined]
     theorem = list(THEOREMS.values())[int(number) % len(THEOREMS)]
     said, wrong = Counter[str](), []
@@ -196,7 +227,7 @@ def trial(rng: np.random.Generator) -> dict[str, Any]:
             told = raised(error)
             outcome, words = told["outcome"], f"{told['type']}: {told['message']} at {told['where']}"
         said[outcome.partition(":")[0].lower()] += 1
-        if outcome == "raw" or outcome.startswith("VIOLATED"):
+        if outcome == "raw" or outcome.startswith(("VIOLATED", "UNTRUE")):
             wrong.append((outcome, words))
     assert not wrong, (theorem.name, len(wrong), wrong[:2])
     return {name: float(count) for name, count in said.items()} | {"theorem": theorem.name}
