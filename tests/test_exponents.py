@@ -1,5 +1,6 @@
 """Exponents of bounds: what is told to be noticed is, and what reports say."""
 
+import json
 import math
 
 import numpy as np
@@ -13,6 +14,7 @@ from fedconvex.verify import Exponent, VerificationReport, exponents
 from fedconvex.verify.check_records import Note
 from fedconvex.verify.exponents import _ladders, _numbers, _pressing
 from fedconvex.verify.search import share_of
+from tests.campaigns.exponents import KEPT, PAGE, aimed, page
 
 NOTE = Note("Sums are sums", "", "", "", "", "", "")
 FOUND = (
@@ -47,6 +49,24 @@ def test_an_error_of_that_size_is_noticed(parameter):
         for sign in (-1.0, 1.0)
     ]
     assert max(shares) > 1.0
+
+
+def test_the_page_is_that_of_the_record():
+    """And every exponent that is not established has one reason."""
+    found = json.loads(KEPT.read_text())
+    assert PAGE.read_text() == page(found)
+    total = next(line for line in page(found).splitlines() if line.startswith("| **all**"))
+    _, established, told, *reasons = (int(cell) for cell in total.split("|")[2:-1])
+    assert sum(reasons) == told - established and told == sum(map(len, found.values()))
+
+
+def test_a_search_for_one_exponent_finds_what_a_record_lacks():
+    """Of a record in which nothing was noticed of mu' in B2; what is known already is left alone."""
+    theorem = THEOREMS["fedprox-bias"]
+    row = {"term": "drift", "parameter": "proximal_mu", "bound": -0.5, "error": None, "share": 0.5}
+    (first,), (found,) = aimed(theorem, [row], pool=8, changes=0), aimed(theorem, [row], pool=8)
+    assert found["error"] < 0.5 * first["error"] and found["share"] >= 0.5
+    assert aimed(theorem, [{**row, "error": 0.2}]) == [{**row, "error": 0.2}]
 
 
 def test_what_is_said_of_an_exponent():
