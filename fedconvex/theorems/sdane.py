@@ -170,7 +170,7 @@ def accelerated_sdane_growth(*, proximal: float, mu: float, stages: int) -> floa
     --------
     >>> from fedconvex.theorems.sdane import accelerated_sdane_growth
     >>> [round(accelerated_sdane_growth(proximal=1.0, mu=0.0, stages=T), 4) for T in (1, 2, 3)]  # >= (T + 1)^2/4
-    [1.0, 2.618, 4.8118]
+    [1.0, 2.618, 4.8116]
     """
     lam, total, A = real("proximal", proximal, low=0.0, strict=True), 1.0, 0.0
     for _ in range(whole("stages", stages)):
