@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from fedconvex import SCAFFOLD, FedAvg, Federation, FedSGD, Logistic, Problem, Squared, run
+from fedconvex import SCAFFOLD, FedAvg, FederatedNewton, Federation, FedSGD, Logistic, Problem, Squared, run
 from fedconvex._files import npz
 from fedconvex.driver import checkpoint
 from fedconvex.methods import AFL, MOCHA, AdaptiveProximal, FedMultiBoost, FedProx, MultiBoost, ServerAdam
@@ -177,6 +177,22 @@ def test_nan_is_refused_in_sound_trajectories_only(linear, tmp_path):
         rewrite(path, put("state/w", lambda a: np.where([[True], [False]], np.nan, a)))
         with pytest.raises(ValueError, match="finite numbers in state/w"):
             run(method, linear, rounds=8, **how)
+
+
+def test_a_run_that_is_interrupted_in_its_first_round_goes_on(tmp_path, rng, monkeypatch):
+    """Newton's method knows no value before the first answers: infinite at the start, and in its checkpoint."""
+    fed = Federation.from_clients([(rng.normal(size=(8, 2)), rng.choice([-1.0, 1.0], 8)) for _ in range(2)])
+    problem, path = Problem(fed, Logistic(), 0.1), tmp_path / "newton.npz"
+    wanted = run(FederatedNewton(), problem, rounds=2, tol=0.0)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as stop, pytest.raises(KeyboardInterrupt):
+        stop.setattr(FederatedNewton, "local", interrupted)
+        run(FederatedNewton(), problem, rounds=2, tol=0.0, checkpoint=path)
+    assert path.exists()
+    assert np.array_equal(run(FederatedNewton(), problem, rounds=2, tol=0.0, checkpoint=path).w, wanted.w)
 
 
 def test_any_changed_array_is_noticed(linear, tmp_path):

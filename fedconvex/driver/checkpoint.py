@@ -207,14 +207,14 @@ class Checkpoint:
         return (recorder.diverged < 0) & (np.isfinite(last["value"]) if last["round"] == done else models)
 
     def _check_finite(self, template: Any, saved: Any, sound: np.ndarray) -> None:
-        """Raise if anything of a sound trajectory is not finite, unless it was unknown (NaN) at the start as well."""
+        """Raise if anything of a sound trajectory is not finite, unless it was not finite at the start either."""
         started = {f"state/{name}": v for name, v in leaves(template)}
         arrays = {f"state/{name}": v for name, v in leaves(saved)}
         if self.engine.memory is not None:
             arrays |= {f"memory/{name}": v for name, v in leaves(self.engine.memory)}
         for name, a in arrays.items():
             first = started.get(name, a)
-            known = ~np.isnan(first) if name in started and first.shape == a.shape else np.ones(a.shape, bool)
+            known = np.isfinite(first) if name in started and first.shape == a.shape else np.ones(a.shape, bool)
             lost = known & ~np.isfinite(a)
             of_one = a.ndim and len(a) == sound.size  # its leading axis is that of the trajectories
             if lost[sound].any() if of_one else lost.any() and sound.all():
