@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedconvex import Federation, FedSGD, Hinge, Logistic, Problem, SmoothedHinge, Softmax, Squared, run
-from fedconvex.methods import AFL, MOCHA, CoCoA, IRMv1, JointMOCHA
+from fedconvex.methods import AFL, DIANA, EF21, MOCHA, CoCoA, Dithering, FedNL, IRMv1, JointMOCHA, SymmetricTopK, TopK
 from fedconvex.problems import Covariance, Independent, InvariantProblem, MeanRegularised, MultiTaskProblem
 from fedconvex.remote import Limits, Roster, Site, SiteWarning, in_process
 from fedconvex.remote.messages import ASK, MEASURE
@@ -213,3 +213,24 @@ def test_what_cannot_be_noticed():
     assert result.status.name == "CONVERGED"
     assert make(FED).value(result.w) - make(FED).solve().value > 1e-3
     assert "if all sites answer from their own rows" in repr(result)
+
+
+@pytest.mark.slow_unless(name="EF21")
+@pytest.mark.parametrize("name", ["EF21", "DIANA", "FedNL"])
+def test_codes_that_there_are_not_name_their_site(name):
+    """An index beyond the model, or below it: refused as the answer of that site, and nothing of it is summed."""
+    method = {
+        "EF21": EF21(step_size=0.1, compressor=TopK(1)),
+        "DIANA": DIANA(step_size=0.1, compressor=Dithering(2)),
+        "FedNL": FedNL(compressor=SymmetricTopK(2)),
+    }[name]
+    make = lambda f: Problem(f, Logistic(), 0.1)  # noqa: E731
+    honest, roster, _ = far(None, method, make, kind=ASK, rounds=3, tol=0)
+    assert (roster.incidents, honest.rounds) == ([], 3)
+    for wrong in (1 << 40, -(1 << 40), 9):
+
+        def lie(t, request, answer, other, wrong=wrong):
+            return answer | {"reply/codes": np.full_like(answer["reply/codes"], wrong)}
+
+        with pytest.raises(ConnectionError, match=r"an answer of liar, .*reply/codes must be whole numbers from"):
+            far(lie, method, make, kind=ASK, rounds=3, tol=0)

@@ -139,11 +139,12 @@ def fingerprint(arrays: Mapping[str, np.ndarray]) -> int:
 
 
 class Form(NamedTuple):
-    """What an array must look like, and whether its numbers must be finite."""
+    """What an array must look like, whether its numbers must be finite, and between which two they must be, if any."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     finite: bool
+    within: tuple[int, int] | None = None
 
 
 def form_of(a: np.ndarray) -> Form:
@@ -152,7 +153,7 @@ def form_of(a: np.ndarray) -> Form:
 
 
 def check_forms(arrays: Mapping[str, np.ndarray], forms: Mapping[str, Form]) -> None:
-    """Raise `Refused` unless the arrays are those asked for, of their shapes and types."""
+    """Raise `Refused` unless the arrays are those asked for, of their shapes and types, and in their ranges."""
     if arrays.keys() != forms.keys():
         odd = sorted(arrays.keys() ^ forms.keys())
         raise Refused(f"it must hold {', '.join(forms)}; {printable(odd[0][:40])} is missing or not asked for")
@@ -160,6 +161,8 @@ def check_forms(arrays: Mapping[str, np.ndarray], forms: Mapping[str, Form]) -> 
         a = arrays[name]
         if not _fits(a.shape, form.shape) or a.dtype != form.dtype:
             raise Refused(f"{name} has shape {a.shape}, {a.dtype}, not {form.shape}, {form.dtype}")
+        if form.within is not None and not ((a >= form.within[0]) & (a <= form.within[1])).all():
+            raise Refused(f"{name} must be whole numbers from {form.within[0]} to {form.within[1]}")
 
 
 def largest_size(forms: Mapping[str, Form]) -> int:

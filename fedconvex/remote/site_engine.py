@@ -215,6 +215,8 @@ class SiteEngine(Engine):
             if self.hides:
                 asked[k] |= {CIRCLE: clients[rows], KEYS: self.server.secure[1][KEYS]}
             forms[k] = {f"reply/{name}": _form(template, name, rows.size) for name in template._fields}
+            if "codes" in template._fields:  # whole numbers that a compressor reads
+                forms[k]["reply/codes"] = forms[k]["reply/codes"]._replace(within=self._codes())
         found = self.desk.collect(ASK, t, asked, forms, self.desk.patience if meaning == REFUSE else 1)
         there = np.isin(clients, list(found))
         uneven = np.ptp(there.sum(axis=1)) > 0  # answers of some trajectories only
@@ -228,6 +230,11 @@ class SiteEngine(Engine):
         reply = _joined(template, clients, found)
         self._count(message, template, reply, m, there)
         return clients, weights, reply
+
+    def _codes(self) -> tuple[int, int] | None:
+        """Return the least and the largest code of the method's compressor, None where it does not say."""
+        between = getattr(getattr(self.method, "compressor", None), "code_range", None)
+        return None if between is None else between(int(np.prod(self.server.model_shape)))
 
     def _left(
         self,

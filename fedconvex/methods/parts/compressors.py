@@ -76,6 +76,10 @@ class TopK(NamedTuple):
         """Return the bits of a message's indices."""
         return self.k * _index_bits(d)
 
+    def code_range(self, d: int) -> tuple[int, int]:
+        """Return the least and the largest index."""
+        return 0, d - 1
+
     def pack(self, x: np.ndarray, draws: Any, ids: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return the entries (R, m, k) of x (R, m, d), and where they stand."""
         where = np.sort(np.argsort(-np.abs(x), axis=2, kind="stable")[:, :, : self.k], axis=2)
@@ -110,6 +114,10 @@ class RandK(NamedTuple):
     def bits(self, d: int) -> int:
         """Return the bits of a message's indices."""
         return self.k * _index_bits(d)
+
+    def code_range(self, d: int) -> tuple[int, int]:
+        """Return the least and the largest index."""
+        return 0, d - 1
 
     def pack(self, x: np.ndarray, draws: Draws, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the scaled entries (R, m, k) of x (R, m, d), and where they stand; ids (R, m) are keys of clients."""
@@ -154,6 +162,10 @@ class Dithering(NamedTuple):
     def bits(self, d: int) -> int:
         """Return the bits of a message's signs and levels."""
         return d * (1 + math.ceil(math.log2(self.levels + 1)))
+
+    def code_range(self, d: int) -> tuple[int, int]:
+        """Return the least and the largest signed level."""
+        return -self.levels, self.levels
 
     def pack(self, x: np.ndarray, draws: Draws, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the norms (R, m, 1) of x (R, m, d), and signed levels (R, m, d)."""

@@ -108,6 +108,10 @@ class SymmetricTopK(NamedTuple):
         """Return the bits of a message's places."""
         return self.k * math.ceil(math.log2(max(d * (d + 1) // 2, 1)))
 
+    def code_range(self, d: int) -> tuple[int, int]:
+        """Return the least and the largest place in the upper triangle."""
+        return 0, d * (d + 1) // 2 - 1
+
     def most(self, d: int) -> int:
         """Return the largest k."""
         return d * (d + 1) // 2
