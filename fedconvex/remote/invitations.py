@@ -13,6 +13,7 @@ from fedconvex._check import bad, wrong_type
 from fedconvex.remote import messages
 from fedconvex.remote.messages import JOIN, REFUSE, UNKNOWN, Form, Refused, Request
 
+NO_ANSWER = "no answer"
 _MOST = 10_000  # incidents that are kept
 _AGAIN = "start the run again from its checkpoint"
 
@@ -215,7 +216,7 @@ class Desk:
         found, strangers = {}, set()
         for k in requests:
             if k not in answers:
-                self.note(t, k, "no answer", loud=False)
+                self.note(t, k, NO_ANSWER, loud=False)
                 continue
             try:
                 found[k] = self._checked(answers[k], asked[k], forms[k])

@@ -96,7 +96,7 @@ def check_message(method: Any, problem: Any, arrays: Mapping[str, np.ndarray], R
     ours, fields = type(method).__module__.startswith("fedconvex."), [k.removeprefix("message/") for k in arrays]
     kind = next((k for k in forms(method) if set(k._fields) == set(fields)), None)
     if kind is None:
-        raise Refused(f"{type(method).__name__} has no message of {', '.join(sorted(fields))}"[:200])
+        raise Refused(f"{type(method).__name__} has no message of {', '.join(sorted(fields)) or 'nothing'}"[:200])
     apart = {*getattr(kind, "per_client", ()), *getattr(kind, "per_place", ())}
     for name, (key, a) in zip(fields, arrays.items(), strict=True):
         if a.ndim and len(a) != R:

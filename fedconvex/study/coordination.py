@@ -24,6 +24,7 @@ from fedconvex.comparison.result import Comparison
 from fedconvex.driver import run
 from fedconvex.models import LinearModel
 from fedconvex.remote import Exchange, Roster, messages
+from fedconvex.remote.invitations import NO_ANSWER
 from fedconvex.remote.masks import KEYS
 from fedconvex.remote.messages import REFUSE
 from fedconvex.report.drawings import needs_page
@@ -77,6 +78,8 @@ class Coordinator:
         self.l2 = math.nan  # that `compare` has chosen
         self.read: dict[str, int] = {}  # rows of the tables, some of which may be left out
         self.sealed: dict[int, dict[int, tuple[bytes, bytes]]] = {}  # certificates and signatures of keys, by step
+        self.roster: Roster | None = None  # of the question that is asked
+        self.heard = 0  # of its incidents
         self.places: list[int] = []  # of those that take part, among all sites of the study
         self.patience = max(math.ceil(study.deadline / _TURN), 1)
         self.facts: dict[str, Any] = {"study": study.name, "digest": study.digest, "run": self.run}
@@ -103,6 +106,7 @@ class Coordinator:
         """Return the transport of one step."""
 
         def ask(t: int, requests: Mapping[int, dict[str, np.ndarray]], most: Any = None) -> dict[int, Any]:
+            self._tell_refused()
             self.status(f"{self._name(step)}, round {t}" if t >= 0 else f"{self._name(step)}, before the first round")
             places = self.places if step >= 0 else range(len(self.study.sites))
             marked = {k: {**m, STEP: np.array(step), DIGEST: self.digest} for k, m in requests.items()}
@@ -125,6 +129,19 @@ class Coordinator:
         bounded = getattr(self.transport, "bounded", False)
         ask.bounded = bounded  # type: ignore[attr-defined]
         return ask
+
+    def _begun_with(self, roster: Roster) -> Roster:
+        """Return the roster of a question, whose incidents are told from now on."""
+        self.roster, self.heard = roster, 0
+        return roster
+
+    def _tell_refused(self) -> None:
+        """Say which answers were refused since the last time, of whom, and why; never what was in them."""
+        incidents = [] if self.roster is None else self.roster.incidents
+        for one in incidents[self.heard :]:
+            if one.what != NO_ANSWER:
+                self.say(f"refused: site {one.client}, round {one.round}: {one.what}")
+        self.heard = len(incidents)
 
     def _name(self, step: int) -> str:
         names = {HELLO: "waiting for sites", RESULT: "sending results"}
@@ -195,10 +212,11 @@ class Coordinator:
         results: dict[str, bytes] = {}
         for step, question in enumerate(questions(self.study)):
             self.say(f"{question.name} begins")
-            found = {"analyse": self._analyse, "compare": self._compare, "solve": self._solve}[question.name](
-                step, question
-            )
-            results |= found
+            ask = {"analyse": self._analyse, "compare": self._compare, "solve": self._solve}[question.name]
+            try:
+                results |= ask(step, question)
+            finally:
+                self._tell_refused()
         head = [self.head, f"study {self.study.name}, digest {self.study.digest}"]
         results["study.txt"] = "\n".join(
             [*head, *(f"  {name}: {n:,} of {self.read[name]:,} rows" for name, n in self.sizes.items()), ""]
@@ -208,7 +226,7 @@ class Coordinator:
     def _analyse(self, step: int, question: Question) -> dict[str, bytes]:
         plan, settings = question.plan, self.study.ask["analyse"]
         assert isinstance(plan, AnalysisPlan)
-        roster = plan.roster(self.sizes, patience=self.patience)
+        roster = self._begun_with(plan.roster(self.sizes, patience=self.patience))
         how = {name: settings[name] for name in ("robust", "level", "intervals")}
         found = analyse_sites(plan, roster, self.asking(step), **how)
         text = f"{self.head}\n{found.summary()}"
@@ -227,7 +245,7 @@ class Coordinator:
 
     def _compare(self, step: int, question: Question) -> dict[str, bytes]:
         names, sizes = list(self.sizes), list(self.sizes.values())
-        roster = Roster(question.make, names, sizes, question.features, patience=self.patience)
+        roster = self._begun_with(Roster(question.make, names, sizes, question.features, patience=self.patience))
         found = compare_sites(question.plan, question.method, roster, self.asking(step))
         if "pooled" in question.plan.kinds:
             self.l2 = found["pooled"].l2
@@ -254,7 +272,7 @@ class Coordinator:
             self.say(f"solve: l2 = {l2:g}, which compare chose for pooled models")
         names, share = list(self.sizes), settings["held_out"]
         sizes = [n - held_out_count(n, share) for n in self.sizes.values()]
-        roster = Roster(question.make, names, sizes, question.features, patience=self.patience)
+        roster = self._begun_with(Roster(question.make, names, sizes, question.features, patience=self.patience))
         wishes = {"rounds": settings["rounds"], "tol": settings["tol"], "checkpoint": self.state / "solve.npz"}
         found = run(question.method, roster, transport=self.asking(step), progress=False, **wishes)
         self.say(f"solve: {found.status.name}, F(w) - F* <= {found.gap:.1e} after {found.rounds} rounds")

@@ -24,7 +24,7 @@ from fedconvex.federation_input import draw_keys
 from fedconvex.models import LinearModel
 from fedconvex.remote import Limits, Site, messages, serve
 from fedconvex.remote.masks import CIRCLE, KEYS
-from fedconvex.remote.messages import REFUSE, Refused, unsaid
+from fedconvex.remote.messages import REFUSE, UNKNOWN, Refused, unsaid
 from fedconvex.study.agreement import Study
 from fedconvex.study.audit_log import AuditLog
 from fedconvex.study.certificates import SITE, credentials
@@ -272,6 +272,9 @@ class Participant:
             self.numbers, why = site.ledger.numbers, messages.words(found["why"])
             self._write("refused", found, question=name, kind=kind, round=number, why=why, ledger=self.numbers)
             self.say(f"{name}, {kind}: refused: {why}")
+            return found
+        if int(found["header"][1]) == UNKNOWN:  # a session that the site does not know, as after a restart
+            self._write("asked to join", found, question=name, kind=kind, round=number)
             return found
         if "public" in found and self.seals is not None:
             found = found | self.seals.seal(name, found["public"].tobytes())
