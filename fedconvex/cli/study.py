@@ -13,7 +13,7 @@ from fedconvex.cli.output import fits, say
 from fedconvex.cli.parser import OK, USER
 
 STOPPED, AGAIN = 3, 75
-_LATER = ("must listen", "'KeyboardInterrupt'", "'Terminated'", "must be the only one")  # what passes
+_LATER = ("must listen", "'KeyboardInterrupt'", "'Terminated'", "'OSError'", "must be the only one")  # what passes
 _RESUMED = "the same command goes on where it was"
 _STEPS = {
     "draft": "a study's file from one site's table, to be shortened and agreed upon",

@@ -379,7 +379,7 @@ def test_join_without_anybody_to_answer_sends_nothing(tmp_path, monkeypatch, cap
 @pytest.mark.parametrize(
     ("said", "status"),
     [("('x', 1) must listen; got no answer", 75), ("got 'KeyboardInterrupt' there", 75), ("got 'Terminated' there", 75),
-     ("got 'Stopped' there", 3)],
+     ("got 'OSError' there", 75), ("got 'Stopped' there", 3), ("got 'ConnectionError' there", 3)],
 )  # fmt: skip
 def test_join_says_whether_to_try_again(tmp_path, monkeypatch, capsys, said, status):
     def lost(*_):
