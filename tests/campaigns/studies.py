@@ -1,247 +1,336 @@
 """Studies on one machine, in processes of their own, under schedules of faults: the same bits, or a stop by name.
 
-A schedule kills sites and the coordinator at random moments and starts them again, hangs them, gives one another study,
-another site's certificate, one that has ended or was revoked, or another table. Where nothing but kills and hangs
-happened, the study ends with the bits of one that was never disturbed; else it stops, and says why, and no result is
-there.
+What passes changes no bit: kills of sites and of the coordinator, processes that are stopped for a while, connections
+that are cut, late or turned away, disks that are full until somebody makes room, strangers at the coordinator's port,
+and a second process with a site's own certificate. What does not pass stops the study, says why and whose fault it is,
+and leaves no result anywhere: a site that is gone for good, another study, table or certificate, one that has ended or
+was revoked, and a site that plays the coordinator. Faults come when so many bytes of an undisturbed run have passed,
+so that a schedule is the same on a busy machine.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
+import ssl
 import tempfile
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex.study import read_study
-from fedconvex.study.certificates import approve, fingerprint_of, make_authority, make_request
-from fedconvex.study.trial import invented
+from fedconvex.study.certificates import fingerprint_of
+from tests.campaigns.study_roles import ASKED, LONG, SITES, SOME, Study, calm, certificates
 
-SITES = ("north", "east", "south")
-STUDY = """[study]
-name = "wards"
-[coordinator]
-address = "localhost:{port}"
-{more}
-[sites]
-require = ["north", "east", "south"]
-deadline = {deadline}
-[ask]
-analyse = {{ family = "logistic", strata = "site" }}
-solve = {{ loss = "logistic", l2 = 0.02, method = "scaffold", step_size = 0.2, rounds = 40, tol = 1e-12 }}
-secure_sums = {sums}
-[target]
-column = "ill"
-values = ["no", "yes"]
-[columns.age]
-kind = "number"
-center = 60
-scale = 10
-[columns.ward]
-kind = "category"
-values = ["a", "b"]
-"""
-FAULTS = ("another study", "another's certificate", "a revoked certificate", "a foreign certificate", "a row less")
-KEPT = ("analysis.json", "model/model.npz")
-_LONG = 900.0  # seconds: the machine may be busy
+_FULL = "must be written to"
 
 
-def _port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+# ---------------------------------------------------------------- what passes
 
 
-def prepared(folder: Path, sums: str, deadline: int) -> None:
-    """Write study, tables, settings and certificates."""
-    text = STUDY.format(port=_port(), more="", sums=sums, deadline=deadline)
-    (folder / "study.toml").write_text(text)
-    study = read_study(folder / "study.toml")
-    make_authority(study, folder)
-    for site in SITES:
-        approve(make_request(site, folder), site, folder)
-        cells = invented(study, site, 90, 5)
-        lines = [",".join(cells), *map(",".join, zip(*cells.values(), strict=True))]
-        (folder / f"{site}.csv").write_text("\n".join(lines) + "\n")
-        open_sums = "secure_sums = false\n" if sums == "false" else ""
-        limits = f"[limits]\nshare = 400.0\nparameters = 0.5\nruns = 99\n{open_sums}"
-        own = f'state = "state_{site}"\nresults = "results_{site}"\n'
-        (folder / f"{site}.toml").write_text(f'[site]\nname = "{site}"\ntable = "{site}.csv"\n{own}{limits}')
+def _kill(study: Study, name: str, rng: np.random.Generator) -> None:
+    study.kill(name)
+    time.sleep(float(rng.uniform(0.0, 0.5)))
+    study.start(name)
 
 
-class Processes:
-    """The processes of a study: "server", and the sites by name."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.running = folder, {}  # type: Path, dict[str, subprocess.Popen]
-
-    def start(self, name: str) -> None:
-        """Start, or start again."""
-        f, how = self.folder, ["study.toml", f"{name}.toml", "--yes", "--wait", "60"]
-        if (f / f"study_{name}.toml").exists():
-            how[0] = f"study_{name}.toml"
-        command = (
-            ["join", *how] if name != "server" else ["serve", "study.toml", "--out", "out", "--listen", self._here()]
-        )
-        root = Path(__file__).resolve().parents[2]
-        environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(root)}
-        with open(f / f"{name}.log", "a") as log:
-            whole = [sys.executable, "-m", "fedconvex", "study", *command]
-            self.running[name] = subprocess.Popen(whole, cwd=f, stdout=log, stderr=log, env=environment)
-
-    def _here(self) -> str:
-        return f"127.0.0.1:{read_study(self.folder / 'study.toml').address[1]}"
-
-    def kill(self, name: str) -> None:
-        """End one as a power cut would."""
-        self.running[name].kill()
-        self.running[name].wait()
-
-    def hang(self, name: str, seconds: float) -> None:
-        """Stop one for a while."""
-        self.running[name].send_signal(signal.SIGSTOP)
-        time.sleep(seconds)
-        self.running[name].send_signal(signal.SIGCONT)
-
-    def ended(self) -> dict[str, int]:
-        """Wait until the server has ended, then for the sites; exit statuses."""
-        until = time.monotonic() + _LONG
-        while self.running["server"].poll() is None:
-            assert time.monotonic() < until, f"the coordinator hangs: {self.last()}"
-            time.sleep(0.05)
-        return {name: process.wait(_LONG) for name, process in self.running.items()}
-
-    def last(self) -> str:
-        """Return what they said last, and who has ended."""
-        ends = {name: process.poll() for name, process in self.running.items()}
-        return f"{ends}; " + "; ".join(f"{n}: {(self.folder / f'{n}.log').read_text()[-300:]}" for n in self.running)
-
-    def stop(self) -> None:
-        """End all that is left."""
-        for process in self.running.values():
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+def _hang(study: Study, name: str, rng: np.random.Generator) -> None:
+    study.signal(name, signal.SIGSTOP)
+    time.sleep(float(rng.uniform(0.05, 1.0)))
+    study.signal(name, signal.SIGCONT)
 
 
-def spoilt(folder: Path, fault: str, other: Path) -> None:
-    """Give the east another study, certificate or table."""
-    if fault == "another study":
-        (folder / "study_east.toml").write_text((folder / "study.toml").read_text() + "# changed\n")
-    elif fault == "another's certificate":
+def _cut(study: Study, name: str, rng: np.random.Generator) -> None:
+    study.link.cut()
+
+
+def _turn_away(study: Study, name: str, rng: np.random.Generator) -> None:
+    study.link.refuses = True
+    study.link.cut()
+    time.sleep(float(rng.uniform(0.1, 1.5)))
+    study.link.refuses = False
+
+
+def _late(study: Study, name: str, rng: np.random.Generator) -> None:
+    study.link.late = float(rng.uniform(0.0, 0.1))
+
+
+def _stop(study: Study, name: str, rng: np.random.Generator) -> None:
+    """Ctrl-C or SIGTERM: the process says how it goes on, and is started again."""
+    number = int(rng.choice([signal.SIGINT, signal.SIGTERM]))
+    study.signal(name, number)
+    status = study.ended(name)
+    assert status in (0, 75, 128 + number), (name, status, study.said(name)[-300:])
+    if status != 0:
+        study.start(name)
+
+
+def _fill(study: Study, name: str, rng: np.random.Generator) -> None:
+    """No file may grow beyond so many bytes: the process ends, or writes no such file; then there is room again."""
+    study.kill(name)
+    before = len(study.said(name))
+    study.start(name, room=before + int(rng.integers(400, 12_000)))
+    until = time.monotonic() + float(rng.uniform(1.0, 6.0))
+    while study.status(name) is None and time.monotonic() < until:
+        time.sleep(0.02)
+    if (status := study.status(name)) == 0:
+        return
+    study.kill(name)
+    if status is not None and status >= 0:
+        said = study.said(name)[before:]
+        assert status in (2, 3, 75), (name, status, said)
+        assert name == "server" or status != 2 or _FULL in said, said
+    study.start(name)
+
+
+def _stranger(study: Study, name: str, rng: np.random.Generator) -> None:
+    """Somebody connects who says nothing, nonsense, or shows no certificate, or one of another authority."""
+    how = int(rng.integers(4))
+    with suppress(OSError), socket.create_connection(("127.0.0.1", study.link.port), 5.0) as end:
+        if how == 1:
+            end.sendall(rng.bytes(int(rng.integers(1, 4000))))
+        if how >= 2:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            if how == 3:
+                foreign = certificates() / "foreign"
+                context.load_cert_chain(foreign / f"{name}.pem", foreign / f"{name}.key")
+            end.settimeout(5.0)
+            with context.wrap_socket(end) as line:
+                line.recv(100)
+
+
+def _twin(study: Study, name: str, rng: np.random.Generator) -> None:
+    """A second process of a site, with its key and certificate and other rows: the place is taken."""
+    lines = (study.folder / f"{name}.csv").read_text().splitlines(keepends=True)
+    (study.folder / "twin.csv").write_text("".join(lines[:-3]))
+    study.settle("twin", name, "false" if "secure_sums = false" in (study.folder / f"{name}.toml").read_text() else "")
+    study.start("twin")
+    status = study.ended("twin")
+    assert status != 0 and "received" not in study.said("twin"), study.said("twin")
+    del study.running["twin"]
+
+
+FAULTS: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
+    "kill": (_kill, ("server", *SITES)),
+    "hang": (_hang, ("server", *SITES)),
+    "cut": (_cut, ("",)),
+    "turn away": (_turn_away, ("",)),
+    "late": (_late, ("",)),
+    "signal": (_stop, ("server", *SITES)),
+    "full disk": (_fill, ("server", *SITES)),
+    "stranger": (_stranger, SITES),
+    "twin": (_twin, SITES),
+}
+_HARMLESS_TO_PLACES = ("hang", "stranger", "late")  # beside a twin, which may take a place that is free
+
+
+def schedule(rng: np.random.Generator) -> list[tuple[float, str, str]]:
+    """Return faults, each with the share of an undisturbed run's bytes after which it comes, and whom it meets."""
+    first = str(rng.choice(list(FAULTS)))
+    others = _HARMLESS_TO_PLACES if first == "twin" else [name for name in FAULTS if name != "twin"]
+    names = [first, *(str(name) for name in rng.choice(others, int(rng.integers(0, 4))))]
+    low = 0.4 if first == "twin" else 0.0
+    return sorted((float(rng.uniform(low, 0.95)), name, str(rng.choice(FAULTS[name][1]))) for name in names)
+
+
+def _passing(rng: np.random.Generator, folder: Path, ask: str, sums: str) -> dict[str, Any]:
+    """Carry a study out under a schedule of what passes; supervisors start again what ends with status 75."""
+    wanted, faults = calm(ask, sums), schedule(rng)
+    study, met, last = Study(folder, ask, sums), [], str(rng.choice(["", *SITES]))
+    try:
+        for name in ("server", *SITES):
+            if name != last:
+                study.start(name)
+        if last:
+            time.sleep(float(rng.uniform(0.0, 1.0)))
+            study.start(last)
+        until, again = time.monotonic() + LONG, 0
+        while study.status("server") is None:
+            assert time.monotonic() < until, f"it does not end: {study.said('server')[-300:]}"
+            if faults and study.link.passed >= faults[0][0] * wanted.passed:
+                _, what, whom = faults.pop(0)
+                FAULTS[what][0](study, whom, rng)
+                met.append(f"{what} {whom}".strip())
+            for name in SITES:
+                if study.status(name) == 75:
+                    study.start(name)
+                    again += 1
+            time.sleep(0.01)
+        said = study.said("server")
+        assert study.status("server") == 0, (met, study.status("server"), said[-600:])
+        assert study.results() == wanted.results, (met, "other bits")
+        ends = {name: study.ended(name) for name in SITES}
+        for name, status in ends.items():  # who was started again after the end finds nobody
+            assert status in (0, 75), (met, name, status, study.said(name)[-400:])
+        return {"faults": met, "restarts": again, "hit": len(met)}
+    finally:
+        study.close()
+
+
+# ---------------------------------------------------------------- what does not pass
+
+
+class Stop(NamedTuple):
+    """A fault that stops a study: what is done before it, or in its midst, and who says what, with which status."""
+
+    spoil: Callable[[Study], None]
+    ends: dict[str, tuple[tuple[int, ...], str]]  # by who it is: exit statuses, and words
+    midst: bool = False
+    trusting: bool = False
+    deadline: float = 600.0
+
+
+def _certificate(kind: str, of: str = "east") -> Callable[[Study], None]:
+    def spoil(study: Study) -> None:
         for ending in ("pem", "key"):
-            shutil.copy(folder / f"north.{ending}", folder / f"east.{ending}")
-    elif fault == "a foreign certificate":
-        for ending in ("pem", "key"):
-            shutil.copy(other / f"east.{ending}", folder / f"east.{ending}")
-    elif fault == "a revoked certificate":
-        revoked = f'revoked = ["{fingerprint_of(folder / "east.pem")}"]'
-        text = (folder / "study.toml").read_text().replace("[sites]", f"{revoked}\n[sites]")
-        (folder / "study.toml").write_text(text)
-    else:
-        lines = (folder / "east.csv").read_text().splitlines(keepends=True)
-        (folder / "east.csv").write_text("".join(lines[:-1]))
+            shutil.copy(certificates() / kind / f"{of}.{ending}", study.folder / f"east.{ending}")
+
+    return spoil
+
+
+def _another_study(study: Study) -> None:
+    (study.folder / "study_east.toml").write_text((study.folder / "study.toml").read_text() + "# changed\n")
+
+
+def _revoked(study: Study) -> None:
+    """Revoked in all copies but east's own, who goes on with an old one."""
+    file = study.folder / "study.toml"
+    shutil.copy(file, study.folder / "study_east.toml")
+    revoked = f'revoked = ["{fingerprint_of(study.folder / "east.pem")}"]'
+    file.write_text(file.read_text().replace("[sites]", f"{revoked}\n[sites]"))
+
+
+def _other_ward(study: Study) -> None:
+    file = study.folder / "east.csv"
+    file.write_text(file.read_text().replace(",a,", ",elsewhere,").replace(",a\n", ",elsewhere\n"))
+
+
+def _row_less(study: Study) -> None:
+    """East comes back with another table, and the coordinator comes back too."""
+    study.kill("server")
+    study.kill("east")
+    lines = (study.folder / "east.csv").read_text().splitlines(keepends=True)
+    (study.folder / "east.csv").write_text("".join(lines[:-1]))
+    study.start("east")
+    study.start("server")
+
+
+def _changed(study: Study) -> None:
+    study.kill("server")
+    (study.folder / "study.toml").write_text((study.folder / "study.toml").read_text() + "# changed\n")
+    study.start("server")
+
+
+def _gone(study: Study) -> None:
+    study.kill("east")
+
+
+def _no_room(study: Study) -> None:
+    study.kill("east")
+    (study.folder / "state_east" / "audit.jsonl").touch()
+    size = (study.folder / "state_east" / "audit.jsonl").stat().st_size
+    study.start("east", room=max(size, 1))
+
+
+def _plays_the_coordinator(study: Study) -> None:
+    for ending in ("pem", "key"):
+        shutil.copy(study.folder / f"east.{ending}", study.folder / f"server.{ending}")
+
+
+STOPS = {
+    "another study": Stop(_another_study, {"server": ((3,), "site east: it is about another study")}),
+    "another's certificate": Stop(
+        _certificate("good", "north"), {"east": ((2,), "must be that of fedconvex:site:east; got fedconvex:site:north")}
+    ),
+    "another's certificate, not looked at": Stop(
+        _certificate("good", "north"), {"east": ((2,), "number must be 0, as the certificate says")}, trusting=True
+    ),
+    "a certificate that ended": Stop(_certificate("ended"), {"east": ((2,), "be good now, from")}),
+    "a certificate that ended, not looked at": Stop(
+        _certificate("ended"), {"east": ((2,), "be accepted by the server")}, trusting=True
+    ),
+    "a foreign certificate": Stop(_certificate("foreign"), {"east": ((2,), "be accepted by the server")}),
+    "a revoked certificate": Stop(_revoked, {"east": ((2,), "name one site's place; got another certificate")}),
+    "another table": Stop(_other_ward, {"east": ((2,), "ward")}),
+    "a row less": Stop(_row_less, {"server": ((3, 143), ""), "east": ((2, 3, 75), "")}, midst=True),
+    "a changed study": Stop(_changed, {"server": ((2,), "hold a run of the study")}, midst=True),
+    "a site is gone": Stop(_gone, {"server": ((3,), "east")}, midst=True, deadline=8.0),
+    "no room": Stop(
+        _no_room, {"east": ((2,), _FULL), "server": ((3,), "east")}, midst=True, deadline=8.0
+    ),
+    "a site plays the coordinator": Stop(
+        _plays_the_coordinator, dict.fromkeys(SITES, ((2,), "for localhost; got unsuitable certificate purpose")),
+        trusting=True,
+    ),
+}  # fmt: skip
+
+
+def _stopping(rng: np.random.Generator, folder: Path, ask: str, sums: str, name: str) -> dict[str, Any]:
+    """Carry a study out that must stop; it says why, and there is no result."""
+    stop, share = STOPS[name], float(rng.uniform(0.2, 0.6))
+    study = Study(folder, ask, sums, deadline=stop.deadline)
+    try:
+        if not stop.midst:
+            stop.spoil(study)
+        study.start_all(trusting=stop.trusting)
+        if stop.midst:
+            until = time.monotonic() + LONG
+            while study.link.passed < share * calm(ask, sums).passed:
+                assert study.status("server") is None and time.monotonic() < until, study.said("server")[-400:]
+                time.sleep(0.005)
+            if study.status("server") is not None or study.left():
+                return {"faults": [], "hit": 0}
+            stop.spoil(study)
+        first = "east" if name == "a row less" else min(stop.ends, key=lambda who: who != "east")
+        until = time.monotonic() + LONG
+        while study.status(first) is None and (name != "a row less" or study.status("server") is None):
+            assert time.monotonic() < until, f"{name}: nothing stops: {study.said('server')[-300:]}"
+            time.sleep(0.02)
+        if "server" not in stop.ends or (name == "a row less" and study.status("east") is not None):
+            study.signal("server", signal.SIGTERM)
+        ends = {who: study.ended(who) for who in ("server", *stop.ends)}
+        for who, (statuses, words) in stop.ends.items():
+            assert ends[who] in statuses and words in study.said(who), (name, who, ends, study.said(who)[-600:])
+        if name == "a row less":
+            both = study.said("server") + study.said("east")
+            assert "east has 89 rows, and had 90" in both or "rows must be 90 as in the roster; got 89" in both, both
+        assert ends["server"] != 0 and not study.left(), (name, ends, study.left())
+        return {"faults": [name], "hit": 1}
+    finally:
+        study.close()
+
+
+def _without(rng: np.random.Generator, folder: Path, ask: str, sums: str) -> dict[str, Any]:
+    """A study that asks for two of three: one is not there in time, and the first line of every report says so."""
+    absent = str(rng.choice(SITES))
+    study = Study(folder, ask, sums, SOME, deadline=3.0)
+    try:
+        for name in ("server", *SITES):
+            if name != absent:
+                study.start(name)
+        assert study.ended("server") == 0, study.said("server")[-500:]
+        there = [name for name in SITES if name != absent]
+        first = f"took part: {', '.join(there)}; without {absent}, not there in time"
+        reports = [file for file in (study.folder / "out").glob("*.txt") if file.name != "held_out.txt"]
+        assert reports and all(file.read_text().splitlines()[0] == first for file in reports), first
+        return {"faults": ["absent"], "hit": 1}
+    finally:
+        study.close()
 
 
 def trial(rng: np.random.Generator) -> dict[str, Any]:
-    """Carry out a study undisturbed, and once more with faults."""
-    sums, fault = str(rng.choice(["true", "false"])), str(rng.choice(["", "", *FAULTS]))
+    """Carry out a study under a schedule of faults: the bits of one that was not disturbed, or a stop by name."""
+    ask, sums = str(rng.choice(list(ASKED))), str(rng.choice(["true", "false"]))
+    kind = str(rng.choice(["passing"] * len(STOPS) + [*STOPS] + ["absent"]))
+    found: dict[str, Any] = {"kind": kind, "ask": ask, "sums": sums}
     with tempfile.TemporaryDirectory() as place:
-        calm, wild = Path(place, "calm"), Path(place, "wild")
-        calm.mkdir()
-        prepared(calm, sums, 60 if not fault else 6)
-        shutil.copytree(calm, wild)
-        processes = Processes(calm)
-        try:
-            if fault and fault != "a row less":
-                other = Path(place, "other")
-                other.mkdir()
-                prepared(other, sums, 6)
-                spoilt(wild, fault, other)
-                return {"fault": fault, "sums": sums} | _spoilt(wild)
-            for name in ("server", *SITES):
-                processes.start(name)
-            assert set(processes.ended().values()) == {0}, "an undisturbed study does not end"
-            return {"fault": fault, "sums": sums} | _disturbed(rng, calm, wild, fault)
-        finally:
-            processes.stop()
-
-
-def _spoilt(wild: Path) -> dict[str, Any]:
-    """A study that cannot take place: it stops, the reason is printed, and there is no result."""
-    processes = Processes(wild)
-    try:
-        for name in ("server", *SITES):
-            processes.start(name)
-        until = time.monotonic() + _LONG
-        while processes.running["east"].poll() is None and processes.running["server"].poll() is None:
-            assert time.monotonic() < until, processes.last()
-            time.sleep(0.05)
-        processes.running["server"].send_signal(signal.SIGTERM)
-        processes.ended()
-        said = (wild / "server.log").read_text() + (wild / "east.log").read_text()
-        assert not any((wild / "out" / name).exists() for name in KEPT), "a result without all that the study requires"
-        known = ("another study", "certificate", "must be 0", "waiting for", "credentials", "must be")
-        assert any(word in said for word in known), said[-500:]
-        return {"said": said.strip().splitlines()[-1][:200]}
-    finally:
-        processes.stop()
-
-
-def _disturbed(rng: np.random.Generator, calm: Path, wild: Path, fault: str) -> dict[str, Any]:
-    """A study with kills and hangs has the same bits; with a table that changes on the way it stops by name."""
-    processes, kills = Processes(wild), int(rng.integers(1, 5))
-    try:
-        for name in ("server", *SITES):
-            processes.start(name)
-        for _ in range(kills):
-            time.sleep(float(rng.uniform(0.5, 4.0)))
-            name = str(rng.choice(["server", *SITES]))
-            if processes.running["server"].poll() is not None:
-                break
-            if rng.random() < 0.3:
-                processes.hang(name, float(rng.uniform(0.1, 2.0)))
-                continue
-            processes.kill(name)
-            time.sleep(float(rng.uniform(0.0, 1.0)))
-            processes.start(name)
-        if fault == "a row less" and processes.running["server"].poll() is None:
-            return {"kills": kills} | _with_another_table(processes, wild)
-        statuses = processes.ended()
-        assert statuses["server"] == 0, (statuses, (wild / "server.log").read_text()[-800:])
-        for name in KEPT:
-            assert (wild / "out" / name).read_bytes() == (calm / "out" / name).read_bytes(), f"{name} has other bits"
-        return {"kills": kills, "statuses": statuses}
-    finally:
-        processes.stop()
-
-
-def _with_another_table(processes: Processes, wild: Path) -> dict[str, Any]:
-    """A site that comes back with another table: it does not start, or the coordinator stops and names it."""
-    for name in ("server", "east"):
-        processes.kill(name)
-    begun = (run := wild / "out" / "state" / "run.json").exists() and bool(json.loads(run.read_text())["sizes"])
-    spoilt(wild, "a row less", wild)
-    for name in ("east", "server"):
-        processes.start(name)
-    until = time.monotonic() + _LONG
-    while processes.running["server"].poll() is None and processes.running["east"].poll() is None:
-        assert time.monotonic() < until, processes.last()
-        time.sleep(0.05)
-    at_site = processes.running["east"].poll() == 2
-    if at_site:
-        assert "rows must be 90 as in the roster; got 89" in (wild / "east.log").read_text()
-        processes.running["server"].send_signal(signal.SIGTERM)
-    status, said = processes.ended()["server"], (wild / "server.log").read_text()
-    assert at_site or not begun or (status == 3 and "east has 89 rows, and had 90" in said), (status, said[-500:])
-    assert not begun or not any((wild / "out" / name).exists() for name in KEPT), "a result of another table"
-    return {"begun": begun, "refused": "at the site" if at_site else "by the coordinator" if begun else ""}
+        if kind == "passing":
+            return found | _passing(rng, Path(place), ask, sums)
+        if kind == "absent":
+            return found | _without(rng, Path(place), ask, sums)
+        return found | _stopping(rng, Path(place), ask, sums, kind)
