@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
+
+import numpy as np
 
 from fedconvex._check import instance
 from fedconvex.study.agreement import CATEGORY, Study
@@ -16,6 +19,8 @@ from fedconvex.study.questions import Question, questions
 from fedconvex.study.site_settings import SiteSettings
 from fedconvex.tables.frame import Frame
 from fedconvex.tables.reading import read_frame
+
+_BITS, _PRIME = (1 << 64) - 1, 0xBF58476D1CE4E5B9  # of splitmix64 (Steele, Lea, Flood 2014)
 
 
 class Check(NamedTuple):
@@ -71,7 +76,7 @@ def check_site(study: Study, site: SiteSettings) -> Check:
         return Check(prepared(study, site.name, Frame({}), site.accept), [finding], [])
     frame = read_frame(site.table, text=_texts(study), **site.reading)
     rows, asked = prepared(study, site.name, frame, site.accept), questions(study)
-    findings = [*rows.findings, *_settings(study, site), *_certificate(study, site)]
+    findings = [*rows.findings, *_repeated(frame), *_settings(study, site), *_certificate(study, site)]
     if rows.is_sound:
         before = answered(site)
         for i, question in enumerate(asked):
@@ -85,6 +90,23 @@ def _texts(study: Study) -> set[str]:
     names = {c.name for c in study.columns if c.kind == CATEGORY}
     names |= {study.target["column"]} if study.target["values"] is not None else set()
     return names | ({study.target["event"]} if study.target["event"] is not None else set())
+
+
+def _repeated(frame: Frame) -> Iterator[Finding]:
+    """Yield how many rows are the same as others in every column, and the first one that is; they take part."""
+    mixed = np.zeros(frame.n, dtype=np.uint64)
+    for cells in frame.cells.values():
+        if cells.dtype == np.float64:
+            own = np.where(np.isnan(cells), np.nan, cells).view(np.uint64)
+        else:
+            own = np.fromiter((hash(v) & _BITS for v in cells.tolist()), dtype=np.uint64, count=frame.n)
+        mixed = (mixed ^ own ^ (mixed >> np.uint64(29))) * np.uint64(_PRIME)
+    first = np.unique(mixed, return_index=True)[1]
+    if extra := frame.n - first.size:
+        later = np.setdiff1d(np.arange(frame.n), first)[0]
+        before = np.flatnonzero(mixed == mixed[later])[0]
+        which = f"row {later + 1:,} is the same as row {before + 1:,} in every column"
+        yield Finding("table", which + (f", and so are {extra - 1:,} more" if extra > 1 else "") + ": entered twice?")
 
 
 def _settings(study: Study, site: SiteSettings) -> Iterator[Finding]:
@@ -146,14 +168,19 @@ def _limits(question: Question, rows: Prepared, site: SiteSettings, taken: int, 
     taken, before : int
         Numbers that are usual up to the end of this question; numbers that were answered earlier, also by this run.
     """
-    try:
-        federation = question.rows(rows.columns, site.name, site.guards)
-    except ValueError as error:
-        said = re.sub(r": the site may allow it: .*", "", str(error))
-        option = re.search(r"Guards\((\w+)=", str(error))
-        where = f"[limits] {option[1]}" if option else "[limits]"
-        yield Finding(question.name, said, f"change {where}, if those responsible for the rows agree")
-        return
+    guards, federation = site.guards, None
+    while federation is None:  # with what stops it out of the way, the next one shows
+        try:
+            federation = question.rows(rows.columns, site.name, guards)
+        except ValueError as error:
+            said = re.sub(r": the site may allow it: .*", "", str(error))
+            option = next(iter(re.findall(r"Guards\((\w+)=", str(error))), None)
+            enough = None if option is None else _enough(said)
+            where = "change [limits]" if enough is None else f"[limits] {option} = {enough:g}"
+            yield Finding(question.name, said, f"{where}, if those responsible for the rows agree")
+            if enough is None or enough == getattr(guards, option):
+                return
+            guards = replace(guards, **{option: enough})
     held = federation.n * (federation.d + 1)
     allowed, needed = site.told.allowed(held), taken + before
     share = f"[limits] share = {math.ceil(10 * (taken if taken > allowed else needed) / held) / 10:g}"
@@ -164,3 +191,13 @@ def _limits(question: Question, rows: Prepared, site: SiteSettings, taken: int, 
     elif needed > allowed:
         said = f"{before:,} numbers were answered, about {taken:,} are taken up to its end, and {limit}"
         yield Finding(question.name, f"{said}: unless it goes on with a run, it needs {share}")
+
+
+def _enough(said: str) -> float | None:
+    """Return the value of a limit that would allow what a guard refuses."""
+    got = re.search(r"got ([\d,]+)", said)
+    coefficients = re.search(r"([\d,]+) coefficients must be at most", said)
+    if got is None:
+        return None
+    n = int(got[1].replace(",", ""))
+    return n if coefficients is None else math.ceil(100 * int(coefficients[1].replace(",", "")) / n) / 100

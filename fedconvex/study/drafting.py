@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,9 +17,11 @@ from fedconvex.tables.reading import read_frame
 from fedconvex.tables.spelling import spelt
 
 _FEW = 12  # whole numbers up to which a column may be one of codes
+_LEVEL = 3  # rows that a value has at least which is listed: one of a single patient names them
 _HEAD = """\
 # What all sites of this study agree on: the same file, to the byte, at each of them and at the coordinator.
-# It was drafted from one site's table. Centres and scales are rounded to one digit: no figure of rows belongs here.
+# It was drafted from one site's table. Centres and scales are rounded to one digit, and values of fewer than three rows
+# are not listed: no figure of rows belongs here, and nobody's name.
 
 [study]
 name = {name}
@@ -76,13 +79,14 @@ def draft(
     >>> from fedconvex.study.drafting import draft
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder) / "north.csv"
-    ...     _ = path.write_text("age,sex,ill\n61,f,no\n37,m,yes\n52,f,no\n")
+    ...     _ = path.write_text("age,sex,ill\n" + "61,f,no\n37,m,yes\n52,f,no\n" * 3)
     ...     print(draft(path, "ill", "north").split("[columns.age]")[1].rstrip())
     <BLANKLINE>
     kind = "number"
+    # or, if these are codes: kind = "category", values = ["37", "52", "61"]
     center = 50
     scale = 10
-    # range = [0, 120]
+    # range = [lowest, highest]    # that there can be
     missing = "refuse"
     <BLANKLINE>
     [columns.sex]
@@ -120,24 +124,33 @@ def _asked(frame: Frame, target: str) -> dict[str, str]:
 def _column(frame: Frame, name: str) -> Iterator[str]:
     """Yield the lines of a column's section."""
     gaps = frame.missing(name)
-    yield f"[columns.{json.dumps(name) if not name.replace('_', '').replace('-', '').isalnum() else name}]"
-    texts = [v for v in frame.text(name).tolist() if v is not None]
-    levels = sorted({spelt(v) for v in texts})
+    texts = [spelt(v) for v in frame.text(name).tolist() if v is not None]
+    counts = Counter(texts)
+    levels = [v for v in sorted(counts) if counts[v] >= _LEVEL]
+    listed, rare = ", ".join(json.dumps(v) for v in levels), len(counts) - len(levels)
     try:
         x = frame.numbers(name)[~gaps]
     except ValueError:
         x = None
+    if x is None and not levels:
+        yield f"# {json.dumps(name)} is left out: hardly any two rows have the same value, as of names of patients"
+        yield ""
+        return
+    yield f"[columns.{json.dumps(name) if not name.replace('_', '').replace('-', '').isalnum() else name}]"
     if x is None:
         yield 'kind = "category"'
-        yield f"values = [{', '.join(json.dumps(v) for v in levels)}]    # the first one is the reference"
+        yield f"values = [{listed}]    # the first one is the reference"
+        if rare:
+            yield f'unknown = "other"    # {rare:,} more values, of fewer than {_LEVEL} rows each'
     else:
+        if len(counts) == x.size > _FEW and (x == np.floor(x)).all():
+            yield "# each row has a value of its own: if it is a number of patients, delete this section"
         yield 'kind = "number"'
-        if 2 < len(levels) <= min(_FEW, x.size // 3) and (x == np.floor(x)).all():
-            listed = ", ".join(json.dumps(v) for v in levels)
+        if 2 < len(counts) <= min(_FEW, x.size // 3) and (x == np.floor(x)).all():
             yield f'# or, if these are codes: kind = "category", values = [{listed}]'
         yield f"center = {_round(float(np.median(x)) if x.size else 0.0)}"
         yield f"scale = {_round(float(x.std()) if x.size and np.ptp(x) > 0 else 1.0)}"
-        yield "# range = [0, 120]"
+        yield "# range = [lowest, highest]    # that there can be"
     yield 'missing = "indicator"' if gaps.any() else 'missing = "refuse"'
     yield ""
 
