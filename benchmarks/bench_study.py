@@ -1,8 +1,11 @@
 """What a whole `compare` of a study takes: ten sites, 30 columns, 13 l2, 5 folds, all kinds of models, secure sums.
 
-Sites and coordinator run in one process, and every message is counted as it would be sent. Nothing is timed: exchanges
-are what a study waits for, and do not depend on the machine. On links of 50 ms each takes a tenth of a second. Columns
-are normal, correlated by 0.2; the slopes of sites differ by a third of their size.
+Sites and coordinator are threads of one process; each site comes to the coordinator by TLS over a link of its own, on
+which everything arrives 50 ms later, each way. Exchanges are what a study waits for, and do not depend on the machine.
+Seconds beside the computing are those of all exchanges in which no site was at work. Bytes are those on the links,
+with what TLS adds. Columns are normal, correlated by 0.2; the slopes of sites differ by a third of their size. Memory
+is that of one long table among short ones, without links: what a site holds at most while it reads its table, and while
+it answers, over its rows as numbers (eight bytes a cell).
 """
 
 from __future__ import annotations
@@ -10,22 +13,33 @@ from __future__ import annotations
 import csv
 import json
 import tempfile
+import time
+import tracemalloc
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock, Thread
+from typing import Any
 
 import numpy as np
+from _links import Delay
 from _timing import Report
 
-from fedconvex._files import npz
-from fedconvex.remote import in_process
+from fedconvex.remote import Exchange, in_process, serve
 from fedconvex.study import read_site, read_study
 from fedconvex.study.agreement import KINDS
+from fedconvex.study.certificates import SERVER, SITE, approve, credentials, make_authority, make_request
 from fedconvex.study.coordination import Coordinator
 from fedconvex.study.participation import Participant
 
 SITES, COLUMNS, ROWS, FOLDS = 10, 30, (160, 440), 5
 CASES = {"two classes": True, "a real target": False}
-MOST, DELAY = 400, 0.1  # exchanges; seconds of an exchange, there and back
+MOST, DELAY, LONG = (
+    400,
+    0.05,
+    (20_000, 400, 400),
+)  # exchanges; seconds each way; rows of the sites whose memory is asked
 HEAD = """[study]
 name = "ten"
 [coordinator]
@@ -50,46 +64,114 @@ def rows_of(k: int, n: int, classes: bool) -> dict[str, list]:
     return {**{f"x{j}": X[:, j].round(6).tolist() for j in range(COLUMNS)}, "ill": ill}
 
 
-def counted(folder: Path, classes: bool) -> dict[str, float]:
-    """Return exchanges, and megabytes that a site sends and gets, of a study that was carried out."""
-    names = [f"site{k}" for k in range(SITES)]
+def written(folder: Path, sizes: list[int], classes: bool, kinds: list[str]) -> tuple[Any, list[Any]]:
+    """Write a study with its tables; return it, and what each site decides."""
+    names = [f"site{k}" for k in range(len(sizes))]
     values = 'values = ["no", "yes"]' if classes else ""
-    kinds = [kind for kind in KINDS if kind != "alone"]
     head = HEAD.format(sites=json.dumps(names), folds=FOLDS, kinds=json.dumps(kinds), values=values)
     columns = "".join(f'[columns.x{j}]\nkind = "number"\n' for j in range(COLUMNS))
     (folder / "study.toml").write_text(head + columns)
-    study, sites = read_study(folder / "study.toml"), []
     for k, name in enumerate(names):
-        cells = rows_of(k, int(np.linspace(*ROWS, SITES)[k]), classes)
+        cells = rows_of(k, sizes[k], classes)
         with open(folder / f"{name}.csv", "w", newline="") as file:
             csv.writer(file).writerows([cells, *zip(*cells.values(), strict=True)])
         own = f'[site]\nname = "{name}"\ntable = "{name}.csv"\nstate = "s_{name}"\nresults = "r_{name}"\n'
         limits = "[limits]\nparameters = 0.5\nlevel = 1\nevents = 1\nshare = 1e6\nsummed = 1e6\n"
         (folder / f"{name}.toml").write_text(own + limits)
-        sites.append(Participant(study, read_site(folder / f"{name}.toml"), lambda line: None))
-    ask, found = in_process(sites), {"exchanges": 0.0, "sent": 0.0, "got": 0.0}
+    return read_study(folder / "study.toml"), [read_site(folder / f"{name}.toml") for name in names]
 
-    def counting(t, requests):
-        answers = ask(t, requests)
-        found["exchanges"] += 1
-        for name, messages in (("got", requests), ("sent", answers)):
-            found[name] += sum(len(npz(m)) for m in messages.values()) / SITES / 1e6
-        return answers
 
-    Coordinator(study, folder / "out", counting, lambda line: None).conduct()
+class Busy:
+    """When sites were at work."""
+
+    def __init__(self) -> None:
+        self.lock, self.now, self.since, self.seconds = Lock(), 0, 0.0, 0.0
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """While a site is."""
+        with self.lock:
+            self.now += 1
+            self.since = time.monotonic() if self.now == 1 else self.since
+        yield
+        with self.lock:
+            self.now -= 1
+            self.seconds += time.monotonic() - self.since if self.now == 0 else 0.0
+
+
+def counted(folder: Path, classes: bool) -> dict[str, float]:
+    """Return exchanges, seconds of waiting, and megabytes on the link of a site, of a study that was carried out."""
+    sizes = [int(n) for n in np.linspace(*ROWS, SITES)]
+    study, settings = written(folder, sizes, classes, [kind for kind in KINDS if kind != "alone"])
+    make_authority(study, folder)
+    busy, found = Busy(), {"exchanges": 0.0, "waiting": 0.0}
+    own = credentials(study, *(folder / f for f in ("server.pem", "server.key", "authority.pem")), SERVER)
+    with Exchange(("localhost", 0), own, sites=SITES, deadline=600.0) as exchange:
+        links = [Delay(exchange.address[1], DELAY) for _ in settings]
+        for k, site in enumerate(settings):
+            approve(make_request(site.name, folder), site.name, folder)
+            files = (site.certificate, site.key, site.authority)
+            member = Participant(study, site, lambda line: None)
+            known, answer = credentials(study, *files, SITE + site.name), member.answer
+
+            def timed(message: Any, answer: Any = answer) -> Any:
+                with busy.working():
+                    return answer(message)
+
+            member.answer = timed  # type: ignore[method-assign]
+            there = (member, ("localhost", links[k].port), known, k, 600.0)
+            Thread(target=serve, args=there, daemon=True).start()
+
+        def counting(t: int, requests: Any, most: Any = None) -> Any:
+            start, before = time.monotonic(), busy.seconds
+            answers = exchange(t, requests, most)
+            found["exchanges"] += 1
+            found["waiting"] += time.monotonic() - start - (busy.seconds - before)
+            return answers
+
+        counting.bounded = True  # type: ignore[attr-defined]
+        Coordinator(study, folder / "out", counting, lambda line: None).conduct(600.0)
+    found["bytes"] = sum(link.passed for link in links) / SITES / 1e6
+    for link in links:
+        link.close()
     return found
 
 
+def held(folder: Path, classes: bool) -> tuple[float, float]:
+    """Return what a site holds at most while it reads its table, and while it answers, over its rows as numbers."""
+    study, settings = written(folder, list(LONG), classes, ["pooled"])
+    others = [Participant(study, site, lambda line: None) for site in settings[1:]]
+    tracemalloc.start()
+    site = Participant(study, settings[0], lambda line: None)
+    peaks, answer = [tracemalloc.get_traced_memory()[1], 0], site.answer
+
+    def watched(message: Any) -> Any:
+        tracemalloc.reset_peak()
+        found = answer(message)
+        peaks[1] = max(peaks[1], tracemalloc.get_traced_memory()[1])
+        return found
+
+    site.answer = watched  # type: ignore[method-assign]
+    Coordinator(study, folder / "out", in_process([site, *others]), lambda line: None).conduct()
+    tracemalloc.stop()
+    table = 8.0 * LONG[0] * (COLUMNS + 1)
+    return peaks[0] / table, peaks[1] / table
+
+
 def main() -> None:
-    report = Report("study", "exchanges and bytes of `compare` over ten sites of 30 columns", "exchanges", 1.0)
+    report = Report("study", "`compare` over ten sites of 30 columns, on links of 50 ms", "exchanges", 1.0)
     for case, classes in CASES.items():
         with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = counted(Path(place), classes)
         report.bar(f"{case}: exchanges, joining and results among them", found["exchanges"], float(MOST))
-        report.bar(f"{case}: seconds of delay on links of 50 ms", DELAY * found["exchanges"], 120.0)
-        report.bar(f"{case}: MB that each site sends", found["sent"], None)
-        report.bar(f"{case}: MB that each site gets", found["got"], None)
+        report.bar(f"{case}: seconds beside the computing, on links of 50 ms", found["waiting"], 120.0)
+        report.bar(f"{case}: MB on the link of a site, both ways", found["bytes"], None)
+        with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            reading, answering = held(Path(place), classes)
+        report.bar(f"{case}: memory of a site that reads its table, over its rows", reading, None)
+        report.bar(f"{case}: memory of a site that answers, over its rows", answering, 2.0)
     report.write()
 
 

@@ -49,7 +49,10 @@ TINY = {
     "solve": {"DENSE": (3, 20, 4), "WIDE": (2, 10, 8), "SPARSE": (40, 30, 4), "ROWS": 30, "TRIALS": 1, "CASES": _CASES},
     "start": {"REPEATS": 1},
     "survival": {"SIZES": {"100,000 x 10": (60, 2), "50 x 2": (20, 1)}},
-    "study": {"SITES": 3, "COLUMNS": 2, "ROWS": (40, 60), "FOLDS": 2, "CASES": {"tiny": False}},
+    "study": {
+        "SITES": 3, "COLUMNS": 2, "ROWS": (40, 60), "FOLDS": 2, "CASES": {"tiny": False}, "DELAY": 0.0,
+        "LONG": (60, 40, 40),
+    },
     "sweep": {"SEEDS": 4, "STEPS": [0.01, 0.02], "LOCAL": [1, 3], "ROUNDS": 2, "JOBS": 1, "EVERY": 3, "REPEATS": 1},
     "theory": {"ROUNDS": 2, "MANY": 8, "PILOT": 8, "WITHIN": 0.3},
     "threads": {
