@@ -174,13 +174,13 @@ def _limits(question: Question, rows: Prepared, site: SiteSettings, taken: int, 
             federation = question.rows(rows.columns, site.name, guards)
         except ValueError as error:
             said = re.sub(r": the site may allow it: .*", "", str(error))
-            option = next(iter(re.findall(r"Guards\((\w+)=", str(error))), None)
-            enough = None if option is None else _enough(said)
+            option = next(iter(re.findall(r"Guards\((\w+)=", str(error))), "")
+            enough = _enough(said) if option else None
             where = "change [limits]" if enough is None else f"[limits] {option} = {enough:g}"
             yield Finding(question.name, said, f"{where}, if those responsible for the rows agree")
             if enough is None or enough == getattr(guards, option):
                 return
-            guards = replace(guards, **{option: enough})
+            guards = replace(guards, **{option: enough})  # type: ignore[arg-type]
     held = federation.n * (federation.d + 1)
     allowed, needed = site.told.allowed(held), taken + before
     share = f"[limits] share = {math.ceil(10 * (taken if taken > allowed else needed) / held) / 10:g}"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from contextlib import suppress
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 
 __all__ = ["Link"]
 
 
 class Link:
     """Listens at a port of this machine, and carries bytes to another one and back.
+
+    After so many bytes as `hold` says nothing passes: a fault comes when it should, however busy the machine is.
 
     Attributes
     ----------
@@ -25,6 +28,8 @@ class Link:
 
     def __init__(self, target: int) -> None:
         self.target, self.passed, self.refuses, self.late = target, 0, False, 0.0
+        self._most, self._free = math.inf, Event()
+        self._free.set()
         self._ends: list[socket.socket] = []
         self._lock, self._open = Lock(), True
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -55,15 +60,25 @@ class Link:
             while piece := one.recv(1 << 16):
                 if self.late:
                     time.sleep(self.late)
-                other.sendall(piece)
                 with self._lock:
                     self.passed += len(piece)
+                    if self.passed >= self._most:
+                        self._free.clear()
+                self._free.wait()
+                other.sendall(piece)
         for end in (one, other):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             with self._lock, suppress(ValueError):
                 self._ends.remove(end)
                 end.close()
+
+    def hold(self, most: float) -> None:
+        """Let pass what waits, and no more once so many bytes have come in all."""
+        with self._lock:
+            self._most = most
+            if self.passed < most:
+                self._free.set()
 
     def cut(self) -> None:
         """End all connections, in the middle of a message too."""
@@ -75,6 +90,7 @@ class Link:
     def close(self) -> None:
         """Carry nothing any more."""
         self._open = False
+        self.hold(math.inf)
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

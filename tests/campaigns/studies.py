@@ -10,6 +10,7 @@ so that a schedule is the same on a busy machine.
 
 from __future__ import annotations
 
+import math
 import shutil
 import signal
 import socket
@@ -126,6 +127,7 @@ FAULTS: dict[str, tuple[Callable[..., None], tuple[str, ...]]] = {
     "stranger": (_stranger, SITES),
     "twin": (_twin, SITES),
 }
+_NEED_THE_LINK = ("full disk", "stranger", "twin")  # these go on while it is there
 _HARMLESS_TO_PLACES = ("hang", "stranger", "late")  # beside a twin, which may take a place that is free
 
 
@@ -142,6 +144,7 @@ def _passing(rng: np.random.Generator, folder: Path, ask: str, sums: str) -> dic
     """Carry a study out under a schedule of what passes; supervisors start again what ends with status 75."""
     wanted, faults = calm(ask, sums), schedule(rng)
     study, met, last = Study(folder, ask, sums), [], str(rng.choice(["", *SITES]))
+    study.link.hold(faults[0][0] * wanted.passed)
     try:
         for name in ("server", *SITES):
             if name != last:
@@ -154,8 +157,12 @@ def _passing(rng: np.random.Generator, folder: Path, ask: str, sums: str) -> dic
             assert time.monotonic() < until, f"it does not end: {study.said('server')[-300:]}"
             if faults and study.link.passed >= faults[0][0] * wanted.passed:
                 _, what, whom = faults.pop(0)
+                then = faults[0][0] * wanted.passed if faults else math.inf
+                if what in _NEED_THE_LINK:
+                    study.link.hold(then)
                 FAULTS[what][0](study, whom, rng)
                 met.append(f"{what} {whom}".strip())
+                study.link.hold(then)
             for name in SITES:
                 if study.status(name) == 75:
                     study.start(name)
@@ -277,15 +284,16 @@ def _stopping(rng: np.random.Generator, folder: Path, ask: str, sums: str, name:
     try:
         if not stop.midst:
             stop.spoil(study)
+        if stop.midst:
+            study.link.hold(share * calm(ask, sums).passed)
         study.start_all(trusting=stop.trusting)
         if stop.midst:
             until = time.monotonic() + LONG
             while study.link.passed < share * calm(ask, sums).passed:
                 assert study.status("server") is None and time.monotonic() < until, study.said("server")[-400:]
                 time.sleep(0.005)
-            if study.status("server") is not None or study.left():
-                return {"faults": [], "hit": 0}
             stop.spoil(study)
+            study.link.hold(math.inf)
         first = "east" if name == "a row less" else min(stop.ends, key=lambda who: who != "east")
         until = time.monotonic() + LONG
         while study.status(first) is None and (name != "a row less" or study.status("server") is None):
