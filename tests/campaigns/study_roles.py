@@ -20,6 +20,7 @@ from fedconvex.study.certificates import approve, make_authority, make_request
 from fedconvex.study.trial import invented
 from tests.campaigns.links import Link
 from tests.campaigns.nursery import Nursery
+from tests.study_text import wards
 
 SITES = ("north", "east", "south")
 ASKED = {
@@ -27,27 +28,7 @@ ASKED = {
     "scaffold": 'solve = { loss = "logistic", l2 = 0.02, method = "scaffold", step_size = 0.2, rounds = 8 }',
     "analyse": 'analyse = { family = "logistic", strata = "site" }',
 }
-STUDY = """[study]
-name = "wards"
-[coordinator]
-address = "localhost:{port}"
-[sites]
-{sites}
-deadline = {deadline}
-[ask]
-{ask}
-secure_sums = {sums}
-[target]
-column = "ill"
-values = ["no", "yes"]
-[columns.age]
-kind = "number"
-center = 60
-scale = 10
-[columns.ward]
-kind = "category"
-values = ["a", "b"]
-"""
+TARGET = 'column = "ill"\nvalues = ["no", "yes"]'
 ALL = 'require = ["north", "east", "south"]'
 SOME = 'names = ["north", "east", "south"]\nat_least = 2'
 RESULTS = ("analysis.json", "analysis.txt", "model/model.npz", "model.npz", "study.txt")
@@ -75,7 +56,7 @@ def certificates() -> Path:
     place = tempfile.TemporaryDirectory()
     atexit.register(place.cleanup)
     folder = Path(place.name)
-    (folder / "study.toml").write_text(STUDY.format(port=1, sites=ALL, deadline=1, ask=ASKED["newton"], sums="true"))
+    (folder / "study.toml").write_text(wards(ASKED["newton"], SITES, TARGET))
     study = read_study(folder / "study.toml")
     for sub in ("good", "foreign"):
         (folder / sub).mkdir()
@@ -108,7 +89,7 @@ class Study:
         self.folder, self.running = folder, {}  # type: Path, dict[str, int]
         self.port = _port()
         self.link = Link(self.port)
-        text = STUDY.format(port=self.link.port, sites=sites, deadline=deadline, ask=ASKED[ask], sums=sums)
+        text = wards(ASKED[ask], f"{sites}\ndeadline = {deadline}", TARGET, sums, self.link.port)
         (folder / "study.toml").write_text(text)
         for file in (certificates() / "good").iterdir():
             shutil.copy(file, folder)

@@ -30,30 +30,8 @@ from fedconvex.study.comparing_fair import FairStep
 from fedconvex.study.coordination import Coordinator
 from fedconvex.study.participation import Participant
 from fedconvex.study.questions import questions
+from tests.study_text import wards
 
-STUDY = """\
-[study]
-name = "wards"
-[coordinator]
-address = "localhost:5555"
-[sites]
-require = ["south", "north", "west", "east"]
-[ask]
-{ask}
-secure_sums = {sums}
-[target]
-column = "ill"
-{values}
-[columns.age]
-kind = "number"
-center = 60
-scale = 10
-[columns.dose]
-kind = "number"
-[columns.ward]
-kind = "category"
-values = ["a", "b", "c"]
-"""
 VALUES = {True: ["no", "yes"], 3: ["no", "some", "yes"]}
 SIZES = {"south": 60, "north": 44, "west": 90, "east": 40}
 
@@ -75,7 +53,9 @@ def tables(classes):
 def written(folder, ask, sums="true", classes=True, limits="parameters = 0.2\n", own=None):
     """A study and its sites' files; ``own``: further limits of single sites."""
     values = f"values = {json.dumps(VALUES[classes])}" if classes else ""
-    (folder / "study.toml").write_text(STUDY.format(ask=ask, sums=sums, values=values))
+    dose = '[columns.dose]\nkind = "number"\n'
+    text = wards(ask, ["south", "north", "west", "east"], f'column = "ill"\n{values}', sums, columns=dose, values="abc")
+    (folder / "study.toml").write_text(text)
     for name, cells in tables(classes):
         lines = [",".join(cells), *(",".join(map(str, row)) for row in zip(*cells.values(), strict=True))]
         (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")

@@ -19,31 +19,11 @@ from fedconvex.study import read_site, read_study
 from fedconvex.study.agreement import listening
 from fedconvex.study.certificates import approve, credentials, fingerprint_of, make_authority, make_request
 from fedconvex.study.trial import try_study
+from tests.study_text import wards
 
 pytest.importorskip("cryptography")
-STUDY = """\
-[study]
-name = "wards"
-[coordinator]
-address = "localhost:5555"
-[sites]
-require = ["north", "south"]
-[ask]
-analyse = { family = "gaussian" }
-secure_sums = true
-[target]
-column = "days"
-[columns.age]
-kind = "number"
-center = 60
-scale = 10
-[columns.ward]
-kind = "category"
-values = ["a", "b"]
-"""
-
-
 ANALYSE = 'analyse = { family = "gaussian" }'
+STUDY = wards(ANALYSE, ["north", "south"], 'column = "days"')
 
 
 def study_in(folder, text=STUDY):
