@@ -1,4 +1,4 @@
-"""Write docs/api.md, the list of public names: ``python docs/api.py``.
+"""Write docs/api.md, the list of public names, and tests/public_api.txt, their signatures: ``python docs/api.py``.
 
 Public is what these modules name in ``__all__``: the packages and modules at the top of fedconvex, and the files of
 theory and theorems, those of families by the names of the facades. Everything else is private.
@@ -7,6 +7,8 @@ theory and theorems, those of families by the names of the facades. Everything e
 from __future__ import annotations
 
 import inspect
+import re
+from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
@@ -16,6 +18,8 @@ import fedconvex
 from fedconvex.families import moved
 
 PAGE = Path(__file__).resolve().parent / "api.md"
+FROZEN = PAGE.parents[1] / "tests" / "public_api.txt"
+SECTION = re.compile(r"^(?:Parameters|Attributes)\n-+\n(.*?)(?=\n\n[A-Z][a-z]+(?: [A-Z][a-z]+)?\n-+|\Z)", re.M | re.S)
 INTERNAL = ("cli", "families", "kernels", "__main__")
 DEEPER = ("engines.flower", "theory.moments", "theory.worst_case")
 OF_FILES = ("theory", "theorems")
@@ -77,5 +81,48 @@ def _says(thing: Any) -> str:
     return " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split()).replace("|", "\\|")
 
 
+def arguments(thing: Any) -> list[str]:
+    """Return the names of what a thing is given, "=" behind those with a default; the members of an Enum."""
+    if isinstance(thing, type) and issubclass(thing, Enum):
+        return list(thing.__members__)
+    try:
+        given = (
+            inspect.signature(thing).parameters.values() if inspect.isroutine(thing) or isinstance(thing, type) else ()
+        )
+    except ValueError:  # a class of C
+        given = ()
+    named = [p for p in given if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    at = next((i for i, p in enumerate(named) if p.kind is p.KEYWORD_ONLY), len(named))
+    out = [p.name + "=" * (p.default is not p.empty) for p in named]
+    return [*out[:at], *(["*"] if at < len(named) else []), *out[at:]]
+
+
+def lacks(thing: Any) -> list[str]:
+    """Return what a docstring lacks: parameters that it does not describe, what is returned, an example."""
+    text = inspect.getdoc(thing) or ""
+    heads = [
+        line.partition(" : ")[0] for part in SECTION.findall(text) for line in part.splitlines() if line[:1] != " "
+    ]
+    said = set(re.findall(r"\w+", " ".join(heads)))
+    given = set() if isinstance(thing, type) and issubclass(thing, Enum) else {n.rstrip("=") for n in arguments(thing)}
+    returns = (
+        isinstance(thing, type) or re.match(r"(Return|Yield)", text) or re.search(r"^(Return|Yield)s\n-", text, re.M)
+    )
+    found = {"parameters": given - {"*"} <= said, "returns": bool(returns), "example": ">>>" in text}
+    return [what for what, there in found.items() if not there]
+
+
+def frozen() -> str:
+    """Return a line for each public name: its arguments, and what its docstring lacks."""
+    lines = []
+    for inner, things in public_names().items():
+        for name, thing in things.items():
+            full = ".".join(filter(None, ["fedconvex", inner, name]))
+            less = lacks(thing)
+            lines.append(f"{full}({', '.join(arguments(thing))})" + (f"  # lacks {', '.join(less)}" if less else ""))
+    return "\n".join(lines) + "\n"
+
+
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    FROZEN.write_text(frozen(), encoding="utf-8")

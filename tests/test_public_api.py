@@ -1,0 +1,75 @@
+"""The public API is frozen: names and arguments stay, and docstrings do not come to say less.
+
+``python docs/api.py`` writes the file with what is added; what goes is deprecated first (RELEASING.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.docs_scripts import docs_script
+
+FILE = Path(__file__).with_name("public_api.txt")
+LINE = re.compile(r"([\w.]+)\((.*)\)(?:  # lacks (.*))?")
+MOST = {"parameters": 219, "returns": 66, "example": 222}  # docstrings that lack them: mend some, and lower the number
+pytestmark = [pytest.mark.skipif(not (FILE.parents[1] / "docs").is_dir(), reason="no docs"), pytest.mark.anywhere]
+
+
+def read(text):
+    """Arguments and lacks by name."""
+    found = [LINE.fullmatch(line).groups(default="") for line in text.splitlines()]
+    return {
+        name: (given.split(", ") if given else [], lacks.split(", ") if lacks else []) for name, given, lacks in found
+    }
+
+
+def broken(kept, now):
+    """What programs written for the kept names would stumble over, and docstrings that say less than they did."""
+    out = [f"{name} is gone" for name in kept if name not in now]
+    for name in kept.keys() & now.keys():
+        (given, lacks), (given_now, lacks_now) = kept[name], now[name]
+        out += [
+            f"{name}: {a} is gone" for a in given if a != "*" and a not in given_now and a.rstrip("=") not in given_now
+        ]
+        out += [f"{name}: {a} has no default" for a in given if a[-1:] == "=" and a.rstrip("=") in given_now]
+        out += [f"{name}: lacks {what}" for what in lacks_now if what not in lacks]
+    return out
+
+
+def test_public_names_and_their_arguments_stay():
+    now = docs_script("api").frozen()
+    assert broken(read(FILE.read_text(encoding="utf-8")), read(now)) == []
+    assert len(read(now)) >= 600
+
+
+def test_docstrings_lack_no_more_than_they_did():
+    lacks = Counter(what for _, those in read(FILE.read_text(encoding="utf-8")).values() for what in those)
+    assert all(lacks[what] <= most for what, most in MOST.items())
+
+
+def test_the_test_can_fail():
+    kept = read("a.f(x, *, y=)\na.g()\na.H(p)")
+    now = read("a.f(x, *, y)  # lacks example\na.H(p, q=)")
+    assert broken(kept, now) == ["a.g is gone", "a.f: y= has no default", "a.f: lacks example"]
+    assert broken(kept, read("a.f(*, y=)\na.g()\na.H(p)")) == ["a.f: x is gone"]
+    assert broken(kept, kept) == []
+
+
+def test_what_a_docstring_lacks_is_found():
+    api = docs_script("api")
+
+    def half(x, *, y=1):
+        """Return their sum.
+
+        Parameters
+        ----------
+        x : int
+        """
+
+    assert api.arguments(half) == ["x", "*", "y="] and api.lacks(half) == ["parameters", "example"]
+    half.__doc__ += "y : int\n\n        >>> half(1)\n        "
+    assert api.lacks(half) == []
