@@ -14,6 +14,7 @@ DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS))
 
 import site_docstrings  # noqa: E402
+import site_formulas  # noqa: E402
 import site_names  # noqa: E402
 import site_pages  # noqa: E402
 
@@ -75,5 +76,6 @@ html_theme_options = {"navigation_with_keys": True}
 def setup(app):
     """Say what Sphinx is told by the helpers of this folder."""
     site_docstrings.setup(app)
+    site_formulas.setup(app)
     site_names.setup(app)
     site_pages.setup(app)

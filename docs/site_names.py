@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
+from dataclasses import MISSING, Field, is_dataclass
+from dataclasses import fields as dataclass_fields
 from functools import cache
 from pathlib import Path
 
@@ -112,8 +114,21 @@ def skip(app: Sphinx, what: str, name: str, thing: object, skipped: bool, option
     return True if said.startswith("Alias for field number") or name.endswith("_request") else None
 
 
+def fields(app: Sphinx, what: str, name: str, thing: object, options: object, given: str, returns: str) -> object:
+    """Show the fields of methods, whose constructors check and pass on what they are given."""
+    if what != "class" or given != "(*args, **given)" or not is_dataclass(thing):
+        return None
+    shown = [f.name if _required(f) else f"{f.name}=…" for f in dataclass_fields(thing) if f.init]
+    return f"(*, {', '.join(shown)})" if shown else "()", returns
+
+
+def _required(field: Field[object]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
 def setup(app: Sphinx) -> None:
     """Connect what is above."""
     app.connect("doctree-read", link_code)
     app.connect("missing-reference", resolve)
     app.connect("autodoc-skip-member", skip)
+    app.connect("autodoc-process-signature", fields, priority=900)

@@ -64,3 +64,6 @@ def test_links_and_formulas_are_those_of_the_site(monkeypatch):
     assert source == ["[a](../docs/gallery/plot_games.rst) [b](../docs/theory/index.md) c [d](games.md)"]
     assert "](../examples/" in pages.rest_of_readme() and "](docs/" not in pages.rest_of_readme()
     assert strings.escaped("F* of `run*`, |W| and *all* of coef_") == r"F\* of `run*`, \|W\| and *all* of coef\_"
+    formulas = docs_script("site_formulas")
+    assert formulas.typeset("sqrt(M) eta^2 <= x_i")[0] == ("", "√(M) η")
+    assert formulas.typeset("local_steps") == [("", "local_steps")] and formulas.typeset("(a)_+")[1] == ("_", "+")
