@@ -1,4 +1,6 @@
-"""Write the pages of docs/theory from the theorem files: ``python docs/pages.py``.
+"""Write the pages of docs/theory from the theorem files, and what other pages say of all: ``python docs/pages.py``.
+
+Those are rows of docs/methods.md, and docs/branches.md and docs/hypotheses.md, which name theorems without a record.
 
 A page is made from the Statement of a theorem file, its figure is drawn by ``docs/figures.py`` under the page's name.
 """
@@ -6,15 +8,20 @@ A page is made from the Statement of a theorem file, its figure is drawn by ``do
 from __future__ import annotations
 
 import inspect
+import json
+import re
+import sys
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
 
-from fedconvex import families, theorems
+from fedconvex import families, methods, theorems
 from fedconvex.theorems.parts.theorem import Check, Instance, Statement, Theorem
 
 FOLDER = Path(__file__).resolve().parent / "theory"
+METHODS = FOLDER.parent / "methods.md"
+OTHERS = "\n## Others\n\n| method | what it does | paper |\n|---|---|---|\n"
 SECTIONS = (
     ("setting", "Setting"),
     ("assumptions", "Assumptions"),
@@ -95,6 +102,29 @@ def pages() -> dict[str, str]:
     return out
 
 
+def with_rows(text: str) -> str:
+    """Return the page of methods with a row for each method that it does not name yet, from what its docstrings say.
+
+    Rows that say more, in the table of the methods alike, are written by hand.
+    """
+    found = [getattr(methods, name) for name in methods.__all__]
+    federated = [cls for cls in found if hasattr(cls, "aggregate") or hasattr(cls, "round")]
+    rows = [_row(cls) for cls in federated if not re.search(f"`{cls.__name__}[`(]", text)]
+    return text + (OTHERS if rows and OTHERS not in text else "") + "".join(rows)
+
+
+def _row(cls: type) -> str:
+    does = _one_line(str(cls.__doc__)).partition(". ")[0].rstrip(".")
+    paper = re.search(r"\((.*)\)", _one_line(str(sys.modules[cls.__module__].__doc__)).partition(". 1. ")[0] + ")")
+    return f"| `{cls.__name__}` | {does} | {(paper[1] if paper else '').strip('.)')} |\n"
+
+
 if __name__ == "__main__":
+    METHODS.write_text(with_rows(METHODS.read_text(encoding="utf-8")), encoding="utf-8")
+    sys.path.insert(0, str(FOLDER.parents[1]))
+    from tests.campaigns import branches, hypotheses
+
+    for written in (branches, hypotheses):
+        written.PAGE.write_text(written.page(json.loads(written.KEPT.read_text())))
     for name, text in pages().items():
         (FOLDER / f"{name}.md").write_text(text)

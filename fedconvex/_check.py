@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 _MOST = 2**63 - 1
+ROUNDS = 1000  # most rounds of `run`, `sweep`, `bench` and the linear estimators, where none are given
 
 
 def bad(who: str, must: str, got: object, cure: str = "") -> ValueError:

@@ -47,7 +47,7 @@ def test_branches_are_found_and_told():
 
 
 def test_the_page_is_that_of_the_record():
-    assert PAGE.read_text() == page(json.loads(KEPT.read_text()))
+    assert PAGE.read_text() == page(json.loads(KEPT.read_text())), "written by python docs/pages.py"
 
 
 @pytest.mark.slow

@@ -371,7 +371,7 @@ def test_checkpoint_resumes_to_the_same_bits(capsys, tmp_path):
         (["solve", "nowhere.csv"], "DATA must be a file, or one of breast_cancer"),
         (["solve", "."], "a folder"),
         (["solve", "--loss", "huber"], "--loss must be one of exponential, gamma, hinge"),
-        (["solve", "--method", "magic"], "--method must be one of accelerated-gradient, accelerated-sdane, afl, "),
+        (["solve", "--method", "magic"], f"--method must be one of {', '.join(registered())}"),
         (["solve", "--step-size", "-1"], "--step-size must be positive and finite; got -1.0"),
         (["solve", "--step-size", "nan"], "--step-size must be positive and finite; got nan"),
         (["solve", "--step-size", "big"], "--step-size must be a number; got 'big'"),

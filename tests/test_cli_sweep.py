@@ -7,6 +7,7 @@ import pytest
 from test_written_files import full
 
 from fedconvex.cli import main
+from fedconvex.registry import method_names
 from fedconvex.sweeps import read_sweep, sweeping
 
 MANY = ",".join(map(str, range(1, 14)))
@@ -107,7 +108,7 @@ def test_mistakes_are_one_line(table, capsys):
         (["--grid", "step_size=0.1", "--grid", "step_size=1"], "--grid step_size must be given once"),
         (["--grid", "step_size=0.1,0.1"], "values that differ; got 0.1 twice"),
         (["--grid", "step_size=-1"], "--step-size must be positive"),
-        (["--method", "mocha"], "--method must be one of accelerated-gradient, accelerated-sdane, afl"),
+        (["--method", "mocha"], f"--method must be one of {', '.join(method_names(learns='ONE_MODEL'))}"),
         (["--out", "x.json"], "--out must end in .parquet, .npz, .csv"),
         (["--out", "none/x.npz"], "existing folder"),
         (["--plot", "x.txt"], "--plot must end in"),

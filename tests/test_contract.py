@@ -129,6 +129,7 @@ from fedconvex.problems import (
     VerticalProblem,
 )
 from fedconvex.solvers.certificates.gaps import bounded_gap
+from tests import own_configurations
 
 CONFIGURATIONS = {
     "FedAvg": FedAvg(step_size=0.2, local_steps=3),
@@ -224,6 +225,7 @@ CONFIGURATIONS = {
     "FedDualAvg batches": FedDualAvg(step_size=0.2, server_step=0.5, local_steps=3, batch_size=2, participation=2),
     "SGD": SGD(step_size=0.1, batch_size=2, steps=3),
     "SGD replacement": SGD(step_size=Decay(1.0, 9.0), batch_size=2, steps=3, replacement=True),
+    **own_configurations.declared(),
 }
 NODES = {  # a model per client: problems with tasks
     "MOCHA": MOCHA(),
@@ -360,7 +362,7 @@ def test_every_exported_method_is_in_the_table():
     public = [getattr(fedconvex.methods, name) for name in fedconvex.methods.__all__]
     classes = [v for v in public if inspect.isclass(v)]
     exported = {v for v in classes if hasattr(v, "local") or hasattr(v, "round")}
-    assert exported == {type(m) for m in EVERY.values()}, "add a configuration of the method to the table above"
+    assert exported == {type(m) for m in EVERY.values()}, "add CONTRACT to the method's own tests"
     optimisers = {type(getattr(m, r)) for m in CONFIGURATIONS.values() for r in ("client", "server") if hasattr(m, r)}
     assert optimisers == {v for v in classes if hasattr(v, "move")}
 

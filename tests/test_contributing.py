@@ -87,7 +87,7 @@ def test_what_is_left_out_is_asked_for(house):
     """A name in the changelog, a row, a section and a test of its own, each by the sentence that says what to do."""
     left_out = {
         "CHANGELOG.md": ("`HeavyBall`", "name them in CHANGELOG.md"),
-        "docs/methods.md": ("| `HeavyBall` |", "add a row to docs/methods.md"),
+        "docs/methods.md": ("| `HeavyBall` |", "or add a row to docs/methods.md"),
         "tests/test_heavyball.py": ("HeavyBall", "write a test of their own"),
     }
     texts = {name: (house / name).read_text(encoding="utf-8") for name in left_out}

@@ -182,7 +182,8 @@ def losses_and_readers():
 def test_methods_have_a_row_and_experiments_a_section():
     from fedconvex.papers import EXPERIMENTS
 
-    assert not not_among(federated_methods(), named_in("docs/methods.md")), "add a row to docs/methods.md"
+    what = "run python docs/pages.py, or add a row to docs/methods.md"
+    assert not not_among(federated_methods(), named_in("docs/methods.md")), what
     assert not not_among(EXPERIMENTS, named_in("docs/experiments.md")), "add a section to docs/experiments.md"
 
 

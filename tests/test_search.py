@@ -225,7 +225,7 @@ def test_what_cannot_be_searched():
         tightest("fedavg-bias", 30, isolate="noise")
 
 
-@pytest.mark.parametrize("name", list(THEOREMS))
+@pytest.mark.parametrize("name", [name for name, t in THEOREMS.items() if t.space])
 def test_candidates_lie_in_their_space(name):
     space, rng = THEOREMS[name].space, np.random.default_rng(1)
     tiny = drawn(rng, space)

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fedconvex import __version__
 from fedconvex._archives import json_in, json_of
-from fedconvex._check import among, bad, function, items, real, whole
+from fedconvex._check import ROUNDS, among, bad, function, items, real, whole
 from fedconvex._files import check_folder, package_digest, write_file
 from fedconvex.bench.board import Board, Cell
 from fedconvex.bench.cases import Case, digest
@@ -53,7 +53,7 @@ def bench(
     suite: Any = "first",
     against: Sequence[str] | str | None = None,
     targets: Sequence[float] = (1e-3, 1e-6, 1e-9),
-    rounds: int = 1000,
+    rounds: int = ROUNDS,
     seeds: int = 3,
     steps: str = "theory",
     data: str | os.PathLike[str] | None = None,

@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from fedconvex._check import ROUNDS
 from fedconvex._progress import progress_line
 from fedconvex.cli.arguments import count, number
 from fedconvex.cli.output import fill, fits, say, writing
@@ -40,7 +41,7 @@ def add_parser(commands: Any) -> None:
     add(
         "--rounds",
         type=count("--rounds", low=1),
-        default=1000,
+        default=ROUNDS,
         metavar="T",
         help="largest number of rounds; default %(default)s",
     )

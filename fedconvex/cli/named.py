@@ -150,7 +150,7 @@ def named_method(args: argparse.Namespace, problem: Problem) -> tuple[Any, str]:
         values.setdefault("shrink", True)
     open_ = {n for n, f in fields.items() if f.default is f.default_factory is dataclasses.MISSING} - values.keys()
     words = ""
-    if {"step_size", "domain_step_size"} <= open_ and cls.__name__ in ("AFL", "OptimisticAFL"):
+    if {"step_size", "domain_step_size"} <= open_ and getattr(cls, "saddle", False):
         values["step_size"], values["domain_step_size"], words = saddle_steps(problem)
         open_ -= values.keys()
     missing = sorted(open_ - {"step_size"})

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any, NamedTuple
 
-from fedconvex._check import bad, flag, real, whole, wrong_type
+from fedconvex._check import ROUNDS, bad, flag, real, whole, wrong_type
 from fedconvex._progress import progress_line
 from fedconvex.draws import key_from_seed
 from fedconvex.driver.checkpoint import Checkpoint
@@ -31,7 +31,7 @@ def run(
     method: Any,
     problem: FederatedProblem,
     *,
-    rounds: int = 1000,
+    rounds: int = ROUNDS,
     tol: float = 1e-8,
     seed: Any = 0,
     trajectories: int | range = 1,

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
-from fedconvex._check import among, bad, real
+from fedconvex._check import ROUNDS, among, bad, real
 from fedconvex.driver import Trace
 from fedconvex.estimators.given_rows import Rows, checked_rows, feature_rows, intercept_wanted
 from fedconvex.estimators.training import Fitted, start_of, trained
@@ -31,7 +31,7 @@ class LinearFit(BaseEstimator):
     method: Any = "solve"
     step_size: Any = "auto"
     tol: float = 1e-6
-    max_iter: int = 1000
+    max_iter: int = ROUNDS
     client_weights: str = "size"
     warm_start: bool = False
     random_state: Any = 0

@@ -13,7 +13,7 @@ from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from fedconvex._check import bad, real, wrong_type
+from fedconvex._check import ROUNDS, bad, real, wrong_type
 from fedconvex._sparse import sound
 from fedconvex.estimators.given_rows import intercept_wanted
 from fedconvex.estimators.training import start_of, trained
@@ -99,7 +99,7 @@ class VerticalLogisticRegression(ClassifierMixin, BaseEstimator):
     method: Any = "solve"
     step_size: Any = "auto"
     tol: float = 1e-6
-    max_iter: int = 1000
+    max_iter: int = ROUNDS
     warm_start: bool = False
     random_state: Any = 0
 

@@ -147,6 +147,7 @@ class MinimaxSettings(CheckedFields):
     statistics = domain_weighting.statistics
     constant = ("counts",)  # of the state: no round changes it
     aims = ("worst domain",)
+    saddle = True  # steps of both players follow from their smoothness, where none are given
 
     def words(self, problem: FederatedProblem) -> Words:
         """Return how it works on a problem."""

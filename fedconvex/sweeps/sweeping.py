@@ -17,7 +17,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import fedconvex
-from fedconvex._check import bad, maybe_flag, numeric, real, whole
+from fedconvex._check import ROUNDS, bad, maybe_flag, numeric, real, whole
 from fedconvex._files import check_folder
 from fedconvex._progress import progress_line
 from fedconvex.draws import key_from_seed
@@ -39,7 +39,7 @@ def sweep(
     *,
     grid: Mapping[str, Sequence[Any]] | None = None,
     seeds: int | range = 1,
-    rounds: int = 1000,
+    rounds: int = ROUNDS,
     tol: float = 0.0,
     seed: int = 0,
     start: Any = None,

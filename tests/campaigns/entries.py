@@ -21,6 +21,7 @@ import numpy as np
 
 from fedconvex.conformance import can
 from tests.docs_scripts import docs_script
+from tests.own_configurations import declared, fields_of
 
 INTERNAL = {
     "losses": "mathematics of rows in compiled code; what losses are made of is checked by Problem",
@@ -1088,9 +1089,10 @@ def calls() -> Iterator[tuple[str, Callable[..., Any]]]:
 @functools.cache
 def entries() -> dict[str, Entry]:
     """Every entry point with a call that works."""
-    found, own_values = {}, own()
+    found, own_values, methods = {}, own(), declared()
     for name, call in calls():
         mine = own_values.get(name, own_values.get(name.rpartition(".")[0], {}) if name.startswith("theorems.") else {})
+        mine = mine or (fields_of(methods, call) if call in {type(method) for method in methods.values()} else {})
         arguments, parameters = {}, {}
         given = inspect.signature(call).parameters
         arguments |= {key: mine.get(key, values().get(key)) for key in REST.get(name, ())}

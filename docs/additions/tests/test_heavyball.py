@@ -8,6 +8,7 @@ from fedconvex.datasets import linear_federation
 from fedconvex.methods import HeavyBall
 
 PROBLEM = Problem(linear_federation(seed=3).federation, Squared(), 0.1)
+CONTRACT = {"HeavyBall": HeavyBall(step_size=0.2, momentum=0.4)}
 
 
 def test_it_is_polyaks_recursion():

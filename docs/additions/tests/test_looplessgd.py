@@ -10,6 +10,7 @@ from fedconvex.methods import LooplessGD
 from fedconvex.traits import traits_of
 
 PROBLEM = Problem(linear_federation(seed=3).federation, Squared(), 0.1)
+CONTRACT = {"LooplessGD": LooplessGD(step_size=0.2, probability=0.4)}
 
 
 def test_the_number_of_steps_is_geometric():
