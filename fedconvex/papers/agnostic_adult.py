@@ -37,7 +37,7 @@ from fedconvex.simplex.uncertainty import Simplex
 from fedconvex.solvers.minimax.agnostic import measure_minimax
 
 L2 = 1e-6  # of the published setting's certified solution
-RIDGES = (1e-6, 1e-4, 1e-3, 1e-2, 3e-2)  # chosen here
+_RIDGES = (1e-6, 1e-4, 1e-3, 1e-2, 3e-2)  # chosen here
 LAMBDA, LEVEL = 0.907, 0.439  # known of the 32,561 training rows: weight of doctorates, both training losses
 BATCH, STEPS = 50, 5  # chosen here: rows of a mini-batch, local steps
 ROUNDING = 1e-12
@@ -196,7 +196,7 @@ def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
         at = progress_part(tell, 0.1 + 0.16 * number, 0.26 + 0.16 * number, name)
         courses[name] = _follow(method, problem, people.test, scale, seed, at)
     ridges = []
-    for number, l2 in enumerate(RIDGES if scale.everything else ()):
+    for number, l2 in enumerate(_RIDGES if scale.everything else ()):
         tell(0.9 + 0.02 * number, f"l2 = {l2:g}")
         ridges.append(_ridge(people, l2))
     tables = {

@@ -37,15 +37,15 @@ from fedconvex.problems import Problem
 
 C, OTHER, L2 = 27, 26, 1e-4  # l2 of the certified solution only
 UNSEEN = 1e-6  # probability added to pairs that a mixture lacks
-CLIENTS, MIXING, PARTICIPATION, LOCAL = 20, 0.5, 0.25, 5
-NOTES, RECIPES, TALK = "notes", "recipes", "talk"
+CLIENTS, _MIXING, PARTICIPATION, LOCAL = 20, 0.5, 0.25, 5
+_NOTES, _RECIPES, _TALK = "notes", "recipes", "talk"
 WORDS = {
-    NOTES: "patient admitted afebrile stable dyspnoea chest xray normal bilateral oedema discharge follow review "
+    _NOTES: "patient admitted afebrile stable dyspnoea chest xray normal bilateral oedema discharge follow review "
     "dosage mg daily oral tablet hypertension diabetes type mellitus renal function creatinine elevated sodium "
     "potassium haemoglobin platelet count ward transferred surgery laparoscopic cholecystectomy uneventful analgesia",
-    RECIPES: "stir butter flour onion garlic simmer until golden add pinch salt pepper whisk cream fold dough bake "
+    _RECIPES: "stir butter flour onion garlic simmer until golden add pinch salt pepper whisk cream fold dough bake "
     "oven minutes chop parsley drain boil pasta sauce tomato slice lemon juice grate cheese sprinkle sugar cool rack",
-    TALK: "yeah so i was like you know what we should just go there after work and get some food maybe later if that "
+    _TALK: "yeah so i was like you know what we should just go there after work and get some food maybe later if that "
     "is okay with you because i have to call my mom first and then walk the dog she said hi by the way how are things "
     "over at your place did they fix it yet oh no really that is so funny see you soon bye",
 }
@@ -184,7 +184,7 @@ def dealt(counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # 4
     """Return the counts of clients that mix kinds, (clients, p, 27, 27); clients without any pair are left out."""
     parts = np.zeros((CLIENTS, *counts.shape))
     for i, kind in enumerate(counts):
-        share = rng.dirichlet(np.full(CLIENTS, MIXING))
+        share = rng.dirichlet(np.full(CLIENTS, _MIXING))
         parts[:, i] = rng.multinomial(kind.ravel().astype(np.int64), share).T.reshape(CLIENTS, C, C)
     return parts[parts.sum(axis=(1, 2, 3)) > 0.0]
 

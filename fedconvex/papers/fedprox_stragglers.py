@@ -28,7 +28,7 @@ from fedconvex.papers.style import blank, legend, panel
 from fedconvex.problems import Problem
 
 SAMPLED, EPOCHS, BATCH, STEP = 10, 20, 10, 0.01  # of the paper
-MUS = (0.001, 0.01, 0.1, 1.0)  # of the paper
+_MUS = (0.001, 0.01, 0.1, 1.0)  # of the paper
 MOST_ROWS = 100  # of a client, chosen here
 SETTINGS = {"iid": (0.0, 0.0), "(0, 0)": (0.0, 0.0), "(0.5, 0.5)": (0.5, 0.5), "(1, 1)": (1.0, 1.0)}
 DROP, KEEP, TUNED, ADAPTIVE = "FedAvg, late work dropped", "mu = 0, late work kept", "mu tuned", "mu adaptive"
@@ -45,7 +45,7 @@ class StragglersScale(NamedTuple):
     mus: tuple[float, ...]
 
 
-FULL = StragglersScale(5, 200, tuple(SETTINGS), (0.0, 0.5, 0.9), MUS)
+FULL = StragglersScale(5, 200, tuple(SETTINGS), (0.0, 0.5, 0.9), _MUS)
 QUICK = StragglersScale(3, 20, ("iid", "(1, 1)"), (0.0, 0.9), (0.1, 1.0))
 
 

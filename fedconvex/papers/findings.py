@@ -24,7 +24,7 @@ OPEN = (
     "Not decided here: the numbers allow either, because an interval reaches beyond the limit or margin that the claim "
     "states, or draws or rows are too few. That is no failure; more repetitions or rows make intervals narrower."
 )
-NEEDS_FULL = (
+_NEEDS_FULL = (
     f"Needs {FULL}: a smaller one decides only what holds whatever the size (certificates, bounds, identities); what "
     "comes out true or false in it may come out otherwise in the other, which is run without --quick."
 )
@@ -252,7 +252,7 @@ def summary(findings: Findings) -> str:
     if any(c.needs != FULL for c in undecided):
         lines += _wrapped(OPEN, "")
     if any(c.needs == FULL for c in undecided):
-        lines += _wrapped(NEEDS_FULL, "")
+        lines += _wrapped(_NEEDS_FULL, "")
     if findings.notes:
         lines += ["To know:", *(line for note in findings.notes for line in _wrapped(note, "  "))]
     return "\n".join(lines)

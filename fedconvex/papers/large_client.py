@@ -50,20 +50,20 @@ def federation_of(rows: TrainTest, classes: int, share: float, rng: np.random.Ge
     """
     order = rng.permutation(len(rows.y))
     small, rest = order[: SMALL * ROWS], order[SMALL * ROWS :]
-    skewed = rest[rows.y[rest] < its_classes(classes)]
+    skewed = rest[rows.y[rest] < _its_classes(classes)]
     large = skewed[: round(share / (1.0 - share) * SMALL * ROWS)]
     parts = [*np.split(small, SMALL), large]
     return Federation.from_clients([(rows.X[p], rows.y[p]) for p in parts])
 
 
-def its_classes(classes: int) -> int:
+def _its_classes(classes: int) -> int:
     """Return how many classes the large client has."""
     return len(np.array_split(np.arange(classes), 3)[0])
 
 
 def trials(rows: TrainTest, classes: int, number: int, seed: int) -> Iterator[Row]:
     """Yield test loss and accuracy of the small clients and of the large one under every model."""
-    its = rows.y_test < its_classes(classes)
+    its = rows.y_test < _its_classes(classes)
     for share in SHARES:
         fed = federation_of(rows, classes, share, np.random.default_rng([seed, number]))  # the same small clients
         found = solved(fed, classes)

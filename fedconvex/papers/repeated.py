@@ -16,7 +16,7 @@ from fedconvex.papers.intervals import Interval, every, mean_interval
 from fedconvex.papers.style import COLOURS, band
 
 Row = dict[str, Any]
-REPETITION = "repetition"
+_REPETITION = "repetition"
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Repeated:
 
     def values(self, what: str, **equal: Any) -> np.ndarray:
         """Return a number for every repetition (J,)."""
-        mine = sorted(self.where(**equal).rows, key=lambda r: r[REPETITION])
-        times = [r[REPETITION] for r in mine]
+        mine = sorted(self.where(**equal).rows, key=lambda r: r[_REPETITION])
+        times = [r[_REPETITION] for r in mine]
         if not mine or len(set(times)) < len(times):
             raise ValueError(f"{what} at {equal} must be one number a repetition; got {len(mine)} in {len(set(times))}")
         return np.array([r[what] for r in mine], dtype=float)

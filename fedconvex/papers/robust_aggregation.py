@@ -26,15 +26,20 @@ from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
 from fedconvex.papers.style import COLOURS, DASHED, DOTTED, blank, legend, panel
 from fedconvex.problems import Problem
 
-CUT = 0.25  # beta of the trimmed mean
-MEAN, MEDIAN, TRIMMED, GEOMETRIC = "mean", "median", "trimmed mean", "geometric median"
+_CUT = 0.25  # beta of the trimmed mean
+MEAN, MEDIAN, _TRIMMED, _GEOMETRIC = "mean", "median", "trimmed mean", "geometric median"
 AGGREGATES: dict[str, Any] = {
     MEAN: WeightedMean(),
     MEDIAN: CoordinateMedian(),
-    TRIMMED: TrimmedMean(CUT),
-    GEOMETRIC: GeometricMedian(),
+    _TRIMMED: TrimmedMean(_CUT),
+    _GEOMETRIC: GeometricMedian(),
 }
-BREAKS = {MEAN: 0.0, MEDIAN: 0.5, TRIMMED: CUT, GEOMETRIC: 0.5}  # the share of liars that an aggregate does not stand
+_BREAKS = {
+    MEAN: 0.0,
+    MEDIAN: 0.5,
+    _TRIMMED: _CUT,
+    _GEOMETRIC: 0.5,
+}  # the share of liars that an aggregate does not stand
 HONEST, FEATURES = 16, 5
 
 
@@ -69,7 +74,7 @@ def honest(seed: int) -> tuple[np.ndarray, np.ndarray]:
     return rng.exponential(1.0, (HONEST, 2)), rng.dirichlet(np.full(HONEST, 5.0))
 
 
-def with_liars(centres: np.ndarray, weights: np.ndarray, share: float, far: float) -> tuple[np.ndarray, np.ndarray]:
+def _with_liars(centres: np.ndarray, weights: np.ndarray, share: float, far: float) -> tuple[np.ndarray, np.ndarray]:
     """Return centres and weights with four liars, who hold this share of the weight and say far u, u = (0.6, 0.8)."""
     if share == 0.0:
         return centres, weights
@@ -80,7 +85,7 @@ def with_liars(centres: np.ndarray, weights: np.ndarray, share: float, far: floa
 def moved(seed: int, share: float, far: float) -> Iterator[dict[str, Any]]:  # 1, 2
     """Yield where FedAvg with every aggregate ends, and how far that is from the aggregate of the honest."""
     mine, p = honest(seed)
-    centres, weights = with_liars(mine, p, share, far)
+    centres, weights = _with_liars(mine, p, share, far)
     for name, by in AGGREGATES.items():
         method = FedAvg(step_size=0.5, local_steps=2, aggregation=by)
         w = run(method, means(centres, weights), rounds=60, tol=0.0).w
@@ -207,12 +212,12 @@ def claims(
     text = "The mean goes as far as the liars want: alpha times the mean of what they say, 1.15 D"
     good = bool(large) and all(abs(x - 1.15) <= 0.01 for x in large)
     yield Claim(text, good, f"moved/(alpha D) {min(large, default=0):.4f} to {max(large, default=0):.4f}", True)
-    robust = [r for r in [*far, *many] if r["share"] < BREAKS[r["aggregate"]]]
+    robust = [r for r in [*far, *many] if r["share"] < _BREAKS[r["aggregate"]]]
     text = "Below their share median and trimmed mean stay in the honest clients' box, the geometric median in its ball"
     good = all(_stays(r) for r in robust)
     worst = max((r["moved"] / r["radius"] for r in robust), default=0.0)
     yield Claim(text, good, f"{len(robust)} runs: moved by at most {worst:.2f} of the honest radius", True)
-    broken = [r["moved"] / r["lie"] for r in many if r["aggregate"] != MEAN and r["share"] > BREAKS[r["aggregate"]]]
+    broken = [r["moved"] / r["lie"] for r in many if r["aggregate"] != MEAN and r["share"] > _BREAKS[r["aggregate"]]]
     text = "Beyond their share they go where the liars want"
     good = bool(broken) and min(broken) >= 0.05
     yield Claim(text, good, f"{len(broken)} runs: moved by {min(broken, default=0):.3f} D and more", True)
@@ -222,15 +227,15 @@ def claims(
     text = f"Clients alike: the median's variance over the mean's is what order statistics say, {exact:.4f} for K = 21"
     yield Claim(text, abs(seen["ratio"] - exact) <= seen["half"], f"{seen['ratio']:.4f} ± {seen['half']:.4f}", True)
     text = "Clients alike: the geometric median costs less than the median by coordinates, and more than the mean"
-    values = [by[n]["ratio"] for n in (MEAN, GEOMETRIC, MEDIAN)]
-    halves = [by[n]["half"] for n in (MEAN, GEOMETRIC, MEDIAN)]
+    values = [by[n]["ratio"] for n in (MEAN, _GEOMETRIC, MEDIAN)]
+    halves = [by[n]["half"] for n in (MEAN, _GEOMETRIC, MEDIAN)]
     good = values[0] + halves[0] < values[1] - halves[1] and values[1] + halves[1] < values[2] - halves[2]
     yield Claim(text, good, ", ".join(f"{v:.3f} ± {h:.3f}" for v, h in zip(values, halves, strict=True)))
 
 
 def _stays(row: dict[str, Any]) -> bool:
     """Whether a run below the share of its aggregate ended where its bound says."""
-    if row["aggregate"] == GEOMETRIC:
+    if row["aggregate"] == _GEOMETRIC:
         a = row["share"]
         return bool(row["moved"] <= 2.0 * (1.0 - a) / (1.0 - 2.0 * a) * row["radius"] * (1.0 + 1e-9))
     return bool(row["inside"])
@@ -246,13 +251,13 @@ def _least_squares(rows: Sequence[dict[str, Any]]) -> Iterator[Claim]:
     mine = [x for dial in dials for x in distances(MEAN, dial, False)]
     text = "Least squares, nobody lies: FedSGD with the mean ends at the minimiser of F, whatever the heterogeneity"
     yield Claim(text, max(mine) <= 1e-6, f"at most {max(mine):.1e} of the spread of the clients' minimisers off", True)
-    other = [min(distances(n, dial, False)) for n in (MEDIAN, TRIMMED, GEOMETRIC) for dial in dials]
+    other = [min(distances(n, dial, False)) for n in (MEDIAN, _TRIMMED, _GEOMETRIC) for dial in dials]
     text = "With none of the others it does: clients that differ are not distinguished from liars"
-    values = ", ".join(f"{n} {np.median(distances(n, dials[-1], False)):.2f}" for n in (MEDIAN, TRIMMED, GEOMETRIC))
+    values = ", ".join(f"{n} {np.median(distances(n, dials[-1], False)):.2f}" for n in (MEDIAN, _TRIMMED, _GEOMETRIC))
     yield Claim(text, min(other) >= 1e-4, f"{min(other):.1e} and more; medians at the largest dial: {values}", True)
     rest = max(r["restless"] for r in rows)
     yield Claim("All of them come to rest", rest <= 1e-6, f"the last 50 models differ by at most {rest:.1e}")
-    for name in (MEDIAN, TRIMMED, GEOMETRIC):
+    for name in (MEDIAN, _TRIMMED, _GEOMETRIC):
         better = [np.median(distances(name, dial, True)) < np.median(distances(MEAN, dial, True)) for dial in dials]
         text = f"Where four of twenty lie, the {name} ends nearer to the honest minimiser than the mean does"
         yield Claim(text, all(better), f"at {sum(better)} of {len(dials)} dials, by medians")
@@ -285,7 +290,7 @@ def _draw(far: Sequence[dict[str, Any]], many: Sequence[dict[str, Any]], rows: S
             dials = sorted({r["dial"] for r in mine})
             y = [np.median([r["distance"] for r in mine if r["dial"] == dial]) for dial in dials]
             axes[2].plot(dials, np.maximum(y, 1e-3), color=colour, linestyle=dash)
-    for share in (CUT, 0.5):
+    for share in (_CUT, 0.5):
         axes[1].axvline(share, color="0.5", linestyle=DOTTED, linewidth=1.0)
     panel(axes[0], "means, a fifth lies", "the lie, D", "moved by the lie", "xy")
     panel(axes[1], "means, D = 10,000", "share of liars, α", "moved by the lie", "y")

@@ -33,7 +33,7 @@ from fedconvex.vertical_federation import VerticalFederation
 L2, TARGET = 1e-2, 1e-8
 DEMOGRAPHIC = ("age", "marital-status", "relationship", "race", "sex", "native-country")
 KEYS = ("num_names", "cat_names", "x_num_train", "x_cat_train", "y_train")
-LEFT_OUT = "fnlwgt"  # the weight of a census record
+_LEFT_OUT = "fnlwgt"  # the weight of a census record
 
 
 class Scale(NamedTuple):
@@ -112,7 +112,7 @@ def split(data: Any, rows: int | None) -> tuple[str, dict[str, np.ndarray], np.n
     parts: dict[str, list[np.ndarray]] = {"demographic": [], "financial": []}
     for j, name in enumerate(arrays["num_names"].tolist()):
         x = numbers[:, j].astype(float)
-        if name != LEFT_OUT and x.std() > 0.0:
+        if name != _LEFT_OUT and x.std() > 0.0:
             parts["demographic" if name in DEMOGRAPHIC else "financial"].append((x[:, None] - x.mean()) / x.std())
     for j, name in enumerate(arrays["cat_names"].tolist()):
         levels = arrays.get(f"categories_{j}")

@@ -55,7 +55,7 @@ def measure(roster: Any, w: np.ndarray) -> Measure | None:
     return Measure(value, np.maximum(value - np.array(lower), 0.0) + 16.0 * EPS * value * (1.0 + w.sum(axis=1)))
 
 
-def worst_errors(roster: Any, w: np.ndarray) -> np.ndarray:
+def _worst_errors(roster: Any, w: np.ndarray) -> np.ndarray:
     """Return the share of rows of every domain that R ensembles get wrong, (R, p); NaN where sites do not answer."""
     found = _domains(roster, w)
     return np.full((len(w), roster.p), np.nan) if found is None else found[2]
@@ -115,7 +115,7 @@ KIND = Kind(
     measure,
     lambda method, problem: [{"w", "alpha"}],
     {
-        "domain_errors": lambda roster, alpha: worst_errors(roster, np.atleast_2d(alpha))[0],
+        "domain_errors": lambda roster, alpha: _worst_errors(roster, np.atleast_2d(alpha))[0],
         "check_stages": lambda roster, history: roster.rowless.check_stages(history),
     },
     points,

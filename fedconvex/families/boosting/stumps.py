@@ -39,7 +39,7 @@ from fedconvex.kernels.stump_search import (
     pack,
 )
 
-CRITERIA = ("error", "gini")
+_CRITERIA = ("error", "gini")
 _FEW = 2048  # rows up to which all features are scanned
 _ROUNDING = 8.0  # whole numbers per row by which rounding changes a gain at most
 
@@ -151,7 +151,7 @@ class _Table:
 
     def _scan(self, omega: np.ndarray, criterion: str, shared: bool) -> dict[int, _Scan]:
         """Scan for every row of omega the features that can be its best; if shared, the best of all rows."""
-        among("criterion", criterion, CRITERIA)
+        among("criterion", criterion, _CRITERIA)
         d, floor = len(self.columns), -np.inf
         scans: dict[int, _Scan] = {}
         bounds = self._bounds(omega, criterion)

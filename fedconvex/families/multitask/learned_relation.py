@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fedconvex.families.multitask.problem import MultiTaskProblem
 
 EVERY = 10  # rounds between passes over all rows
-MOST_PASSES = 20  # over the rows that move, in a round
+_MOST_PASSES = 20  # over the rows that move, in a round
 
 
 def jointly(problem: MultiTaskProblem, goal: float, clock: float, start: Solution | None, most: int) -> Solution:
@@ -75,7 +75,7 @@ class _Rows:
         n = self.problem.federation.n
         if t % EVERY and self.few is not None:
             share = max(len(self.which), 1) / n
-            passes = min(MOST_PASSES, int(2.0 / share), math.ceil((most - self.done) / share))
+            passes = min(_MOST_PASSES, int(2.0 / share), math.ceil((most - self.done) / share))
             moving = alpha[self.which]
             self._sweep(self.few, passes, t, W, eta, moving, V)
             alpha[self.which] = moving

@@ -137,7 +137,7 @@ def rounding_of(problem: Any, w: np.ndarray, parts: dict[int, Pass]) -> tuple[np
         for a in range(lo, hi, _CHUNK):
             some = risk.X[a : min(a + _CHUNK, hi)]
             squares += mass[a - lo : a - lo + len(some)] @ (some * some)
-    unit = EPS * (2.0 * _longest(problem) + 32.0 + p) + 4.0 * score_rounding(problem, w)
+    unit = EPS * (2.0 * _longest(problem) + 32.0 + p) + 4.0 * _score_rounding(problem, w)
     return unit * np.sqrt(total * squares), 2.0 * unit * squares  # Cauchy and Schwarz
 
 
@@ -146,7 +146,7 @@ def _longest(problem: Any) -> float:
     return float(np.diff(problem.risk.rows).max(initial=0))
 
 
-def score_rounding(problem: Any, w: np.ndarray) -> float:
+def _score_rounding(problem: Any, w: np.ndarray) -> float:
     """Return how far scores of centred rows may be from the true ones, up to a constant in each stratum."""
     return (problem.size + 4.0) * EPS * float(np.abs(w) @ problem.risk.column_sizes)
 
@@ -157,4 +157,4 @@ def value_rounding(problem: Any, w: np.ndarray) -> float:
     reach = float(np.abs(w) @ problem.risk.column_sizes)
     terms = events * (2.0 * reach + math.log(longest + 1.0))
     in_sums = EPS * (longest + 16.0) * events
-    return in_sums + EPS * (264.0 + events / 256.0) * terms + 2.0 * events * score_rounding(problem, w)
+    return in_sums + EPS * (264.0 + events / 256.0) * terms + 2.0 * events * _score_rounding(problem, w)

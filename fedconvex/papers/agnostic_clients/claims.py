@@ -21,7 +21,7 @@ SAME_WEIGHT = 0.05
 MODELS = ("FedAvg", "AFL")  # the two exact solutions
 TARGETS = (0.1, 0.03, 0.01)  # of the worst client's objective above its least value
 AVERAGED = ("lambda", "objective", "test loss", "test accuracy")
-MEASURES = {
+_MEASURES = {
     "worst loss": lambda o: o.test.worst_loss,
     "mean loss": lambda o: float(o.shares @ o.test.loss),
     "worst accuracy": lambda o: o.test.worst_accuracy,
@@ -47,7 +47,7 @@ def difference_rows(models: Sequence[ExactModel], overlap: float) -> Iterator[di
     """Yield AFL minus FedAvg in every measure, on the same rows, with intervals over the divisions of the rows."""
     for division in kinds_of(models):
         pairs = pairs_of(models, division)
-        rows = {name: np.array([f(b) - f(a) for a, b in pairs]) for name, f in MEASURES.items()}
+        rows = {name: np.array([f(b) - f(a) for a, b in pairs]) for name, f in _MEASURES.items()}
         rows["worst gains minus mean loses, accuracy"] = rows["worst accuracy"] + rows["mean accuracy"]
         for k, name in enumerate(pairs[0][1].test.domains.tolist()):
             rows[f"lambda minus share, {name}"] = np.array([b.domain_weights[k] - b.shares[k] for _, b in pairs])
@@ -58,7 +58,7 @@ def difference_rows(models: Sequence[ExactModel], overlap: float) -> Iterator[di
             yield row | {"up": int((d > 0).sum()), "down": int((d < 0).sum()), "seeds": d.size}
 
 
-def outcome_rows(models: Sequence[ExactModel]) -> Iterator[dict[str, Any]]:
+def _outcome_rows(models: Sequence[ExactModel]) -> Iterator[dict[str, Any]]:
     """Yield a line for every division, seed, model and client."""
     for o in models:
         for k, name in enumerate(o.test.domains.tolist()):
@@ -73,7 +73,7 @@ def client_rows(models: Sequence[ExactModel]) -> Iterator[dict[str, Any]]:
     """Yield means over the seeds: a line for every division, model and client."""
     for division, model in itertools.product(kinds_of(models), MODELS):
         mine = [o for o in models if (o.division, o.model) == (division, model)]
-        rows = list(outcome_rows(mine))
+        rows = list(_outcome_rows(mine))
         for k, name in enumerate(mine[0].test.domains.tolist()):
             own = [row for row in rows if row["client"] == name]
             row = {"division": division, "model": model, "client": name}
@@ -140,7 +140,7 @@ def tables(
     return {
         "clients": list(client_rows(models)),
         "differences": differences,
-        "outcomes": list(outcome_rows(models)),
+        "outcomes": list(_outcome_rows(models)),
         "runs": list(run_rows(runs, models)),
         "curves": list(point_rows(runs)),
     }

@@ -20,7 +20,7 @@ CLIENTS, L2 = 3, 1e-3
 MOST_PARAMETERS = 1000  # of large images, averaged: exact solutions take seconds
 UNIFORM = 'Mohri et al. call it "FedAvg (uniform)": uniform over all rows, not over clients or domains.'  # pooled
 TRAIN, TEST = 3000, 2000  # rows of a division of a large archive; divisions share none
-SHARE_TRAIN = 2 / 3  # of bundled digits; divisions overlap
+_SHARE_TRAIN = 2 / 3  # of bundled digits; divisions overlap
 
 
 class ClientDivision(NamedTuple):
@@ -95,7 +95,7 @@ def load_splits(
     rng = np.random.default_rng(seed)
     if path is None:
         digits = load_bundled("digits", standardised=False)
-        X, n = coarser(digits.X.reshape(-1, 8, 8), block), round(SHARE_TRAIN * len(digits.y))
+        X, n = coarser(digits.X.reshape(-1, 8, 8), block), round(_SHARE_TRAIN * len(digits.y))
         found = []
         for _ in range(splits):
             order = rng.permutation(len(digits.y))

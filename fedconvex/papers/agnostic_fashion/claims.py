@@ -68,7 +68,7 @@ def of_least(c: Comparison) -> Interval:
 # ---------------------------------------------------------------- tables
 
 
-def class_rows(data: ClassDomains, compared: Sequence[Comparison]) -> Iterator[dict[str, Any]]:
+def _class_rows(data: ClassDomains, compared: Sequence[Comparison]) -> Iterator[dict[str, Any]]:
     """Yield both exact models on every class."""
     for c, (m, model), (k, name) in itertools.product(compared, enumerate(MODELS), enumerate(data.labels)):
         rows = int((c.y == k).sum())
@@ -113,7 +113,7 @@ def tables(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return all tables by name."""
     return {
-        "classes": list(class_rows(data, compared)),
+        "classes": list(_class_rows(data, compared)),
         "differences": list(difference_rows(data, compared)),
         "runs": list(run_rows(data, runs)),
         "curves": list(point_rows(data, runs)),

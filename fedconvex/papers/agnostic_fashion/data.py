@@ -17,10 +17,10 @@ from fedconvex.losses import Softmax
 from fedconvex.papers.images import coarser, read_images
 from fedconvex.problems import Problem
 
-FASHION = ((6, "shirt"), (2, "pullover"), (0, "t-shirt/top"))  # of the paper
+_FASHION = ((6, "shirt"), (2, "pullover"), (0, "t-shirt/top"))  # of the paper
 DIGITS = ((8, "digit 8"), (1, "digit 1"), (9, "digit 9"))  # chosen here: the three that ten-class models confuse most
 FOLDS = 5  # of the cross-validation on bundled digits
-RARE = 1 / 3  # of the first bundled digit's rows train: with equally many the claims drown in noise
+_RARE = 1 / 3  # of the first bundled digit's rows train: with equally many the claims drown in noise
 MOST_PARAMETERS = 3000  # up to which solve_minimax goes
 
 
@@ -70,9 +70,9 @@ def load_domains(path: str | os.PathLike[str] | None = None, seed: int = 0) -> C
     who, arrays = f"--data {Path(path).name}", read_images(path)
     parts = []
     for part in ("train", "test"):
-        X, y = _chosen(arrays[f"x_{part}"], arrays[f"y_{part}"], FASHION)
+        X, y = _chosen(arrays[f"x_{part}"], arrays[f"y_{part}"], _FASHION)
         if np.unique(y).size < 3:
-            missing = ", ".join(f"{number} ({name})" for c, (number, name) in enumerate(FASHION) if c not in y)
+            missing = ", ".join(f"{number} ({name})" for c, (number, name) in enumerate(_FASHION) if c not in y)
             raise bad(f"{who}: y_{part}", "have rows of classes 6, 2 and 0 (Fashion-MNIST)", f"none of {missing}")
         parts.append((X, y))
     images, y = (np.concatenate(v) for v in zip(*parts, strict=True))
@@ -81,13 +81,13 @@ def load_domains(path: str | os.PathLike[str] | None = None, seed: int = 0) -> C
         raise bad(f"{who}: images", f"have at most {MOST_PARAMETERS // 3 - 1} pixels", size)
     edge = len(parts[0][1])
     folds = ((np.arange(edge), np.arange(edge, len(y))),)
-    return ClassDomains(Path(path).stem, tuple(n for _, n in FASHION), images, y, folds, True)
+    return ClassDomains(Path(path).stem, tuple(n for _, n in _FASHION), images, y, folds, True)
 
 
 def _rarer(train: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return the rows to train on without two thirds of the first class."""
     first = rng.permutation(train[y[train] == 0])
-    return np.sort(np.concatenate([first[: round(RARE * len(first))], train[y[train] > 0]]))
+    return np.sort(np.concatenate([first[: round(_RARE * len(first))], train[y[train] > 0]]))
 
 
 def _chosen(X: np.ndarray, y: np.ndarray, classes: Sequence[tuple[int, str]]) -> tuple[np.ndarray, np.ndarray]:

@@ -173,7 +173,7 @@ def method_rows(settings: Sequence[ToySetting]) -> Iterator[dict[str, Any]]:
         yield row(setting, "FedAvg", len(path) - 1, excess, path[-1])
 
 
-def solution_rows(settings: Sequence[ToySetting]) -> Iterator[dict[str, Any]]:
+def _solution_rows(settings: Sequence[ToySetting]) -> Iterator[dict[str, Any]]:
     """Yield the points, with their worst domain and their pooled objective."""
     for setting in settings:
         none = np.full(len(CENTRES), math.nan)
@@ -191,7 +191,7 @@ def solution_rows(settings: Sequence[ToySetting]) -> Iterator[dict[str, Any]]:
             yield row | {f"lambda_{i + 1}": float(m) for i, m in enumerate(lam)}
 
 
-def curve_rows(settings: Sequence[ToySetting]) -> Iterator[dict[str, Any]]:
+def _curve_rows(settings: Sequence[ToySetting]) -> Iterator[dict[str, Any]]:
     """Yield value, excess, certified gap and domain weights at rounds that grow by a constant factor."""
     for setting in settings:
         for name, result in setting.results.items():
@@ -210,8 +210,8 @@ def tables(settings: Sequence[ToySetting]) -> dict[str, list[dict[str, Any]]]:
     """Return all tables by name."""
     return {
         "table": list(method_rows(settings)),
-        "solutions": list(solution_rows(settings)),
-        "curves": list(curve_rows(settings)),
+        "solutions": list(_solution_rows(settings)),
+        "curves": list(_curve_rows(settings)),
     }
 
 

@@ -35,7 +35,7 @@ from fedconvex.papers.intervals import every
 from fedconvex.papers.style import COLOURS, DASHED, DOTTED, blank, legend, panel
 
 FAMILIES = ("gaussian", "logistic", "poisson")
-TIES, QUICK_TIES = (-2.0, -1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0), (-2.0, 0.0)
+_TIES, _QUICK_TIES = (-2.0, -1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0), (-2.0, 0.0)
 BATCH, AGREE = 100, 1e-8
 POOLED, WITHIN = "one intercept holds 0.5", "site intercepts hold 0.5"
 DISJOINT, APART, RATIO = "disjoint from all sites", "disjoint from site intercepts", "likelihood ratio of intercepts"
@@ -73,7 +73,7 @@ def refused(batch: Batch, one: Fits, own: Fits) -> np.ndarray:
     return np.asarray(ratio > stats.chi2(K - 1).isf(0.05))
 
 
-def confounded_counts(family: str, tie: float, batches: int, seed: int) -> dict[str, Any]:
+def _confounded_counts(family: str, tie: float, batches: int, seed: int) -> dict[str, Any]:
     """Return counts over data sets, the pooled estimates, and how far identities are off."""
     rng = np.random.default_rng([seed, FAMILIES.index(family), int(100 * (tie + 5.0))])
     held = dict.fromkeys((POOLED, WITHIN, DISJOINT, APART, RATIO), 0)
@@ -112,11 +112,11 @@ def mixture(sample: Drawn, one: Fits, own: Fits) -> float:
 
 def study(*, quick: bool, seed: int, data: None, tell: Progress) -> Findings:
     """Draw data sets of every family and tie."""
-    ties, batches = (QUICK_TIES, 1) if quick else (TIES, 40)
+    ties, batches = (_QUICK_TIES, 1) if quick else (_TIES, 40)
     rows, off, mixed = [], [], []
     for i, (family, tie) in enumerate((f, t) for f in FAMILIES for t in ties):
         tell(i / (3 * len(ties)), f"{family}, {tie:g}")
-        found = kept(f"{family} {tie:g}", partial(confounded_counts, family, tie, batches, seed))
+        found = kept(f"{family} {tie:g}", partial(_confounded_counts, family, tie, batches, seed))
         rows.append(
             {"family": family, "tie": tie, "estimate": found["estimate"]} | found["held"] | {"data sets": found["n"]}
         )

@@ -65,7 +65,7 @@ def equal_slopes(design: Design, batches: int, seed: int) -> dict[str, Any]:
     return {"held": held, "n": BATCH * batches, "off": off}
 
 
-def uneven_slopes(design: Design, batches: int, seed: int) -> dict[str, Any]:
+def _uneven_slopes(design: Design, batches: int, seed: int) -> dict[str, Any]:
     """Return how many of the three intervals hold the mean slope, and the pooled target."""
     rng = np.random.default_rng([seed, FAMILIES.index(design.family), int(100 * design.tau), 1])
     held = {(kind, what): 0 for kind in (COMMON, CLIENT, RANDOM) for what in (MEAN, POOLED)}
@@ -91,11 +91,11 @@ def study(*, quick: bool, seed: int, data: None, tell: Progress) -> Findings:
         off[design.family, design.spread] = part["off"]
     for j, design in enumerate(Design(f, SPREAD, t) for f in FAMILIES for t in scale.taus):
         second(j / (4 * len(scale.taus)), f"{design.family}, slopes {design.tau:g}")
-        part = kept(f"uneven {design.family} {design.tau:g}", partial(uneven_slopes, design, scale.uneven, seed))
+        part = kept(f"uneven {design.family} {design.tau:g}", partial(_uneven_slopes, design, scale.uneven, seed))
         uneven += [_row(design, kind, what, Share(held, part["n"])) for (kind, what), held in part["held"].items()]
     return Findings(
         "What intervals of analyse cover", tuple(claims(even, uneven, max(off.values()))), _notes(scale),
-        {"levels": draw_levels(even), "slopes": draw_slopes(uneven)}, {"levels": even, "slopes": uneven},
+        {"levels": _draw_levels(even), "slopes": _draw_slopes(uneven)}, {"levels": even, "slopes": uneven},
     )  # fmt: skip
 
 
@@ -217,7 +217,7 @@ def _curves(axis: Any, rows: Rows, x: str, kinds: Sequence[str]) -> None:
     axis.axhline(LEVEL, color="black", linewidth=0.7)
 
 
-def draw_levels(rows: Rows) -> Any:
+def _draw_levels(rows: Rows) -> Any:
     """Draw coverage over the spread of intercepts, a panel for each family."""
     figure, axes = blank(len(FAMILIES), width=2.9, height=3.2, sharey=True)
     for axis, family in zip(axes, FAMILIES, strict=True):
@@ -228,7 +228,7 @@ def draw_levels(rows: Rows) -> Any:
     return figure
 
 
-def draw_slopes(rows: Rows) -> Any:
+def _draw_slopes(rows: Rows) -> Any:
     """Draw coverage of the mean slope over the spread of slopes, a panel for each family."""
     figure, axes = blank(len(FAMILIES), width=2.9, height=3.2, sharey=True)
     for axis, family in zip(axes, FAMILIES, strict=True):

@@ -57,7 +57,7 @@ def mantel_haenszel(counts: np.ndarray = COUNTS) -> tuple[float, float]:
     return ratio, float((a - m * cured / total).sum() ** 2 / variance.sum())
 
 
-def from_sums(found: Any) -> float:
+def _from_sums(found: Any) -> float:
     """Return Mantel and Haenszel's statistic from what centres send at slope 0."""
     problem, zero = found.fit.problem, np.zeros(1)
     U = J = 0.0
@@ -90,7 +90,7 @@ def study(*, quick: bool, seed: int, data: None, tell: Progress) -> Findings:
                   "p": math.nan})  # fmt: skip
     numbers = {
         "estimate": table[0]["log odds ratio"], "error": table[0]["s.e."], "certificate": own.certificate,
-        "from sums": from_sums(own), "score": own.test("drug", "score").statistic,
+        "from sums": _from_sums(own), "score": own.test("drug", "score").statistic,
         "ratio": own.test("drug").statistic, "left out": ", ".join(apart.left_out),
         "pooled": table[2]["log odds ratio"],
     }  # fmt: skip

@@ -27,13 +27,13 @@ from fedconvex.papers.intervals import mean_interval
 from fedconvex.papers.style import COLOURS, DASHED, DOTTED, blank, legend, panel
 from fedconvex.problems import GameProblem, InvariantProblem
 
-LABEL_FLIP, FLIPS, TEST_FLIP = 0.25, (0.2, 0.1), 0.9  # of the paper
+_LABEL_FLIP, _FLIPS, _TEST_FLIP = 0.25, (0.2, 0.1), 0.9  # of the paper
 WEIGHTS = (0.0, 1.0, 10.0, 100.0, 1e3, 1e4)  # chosen here: lam
 SPLITS, QUICK_SPLITS = 20, 4
 BOX, MOVES = 2.0, 2000  # of the game
 KINDS = ("two signs", "score and colour", "components by colour")
-SQUARED: Mapping[str, Any] = {"squared": Squared()}
-LOSSES: Mapping[str, Any] = {**SQUARED, "logistic": Logistic()}
+_SQUARED: Mapping[str, Any] = {"squared": Squared()}
+LOSSES: Mapping[str, Any] = {**_SQUARED, "logistic": Logistic()}
 COMPONENTS = 20  # of the images, chosen here
 PUBLISHED = (  # accuracies in training and test, there with a network on Colored MNIST
     ("ERM", 0.874, 0.171), ("IRM", 0.708, 0.669), ("grey images", 0.735, 0.730), ("F-IRM game", 0.596, 0.632),
@@ -79,7 +79,7 @@ def environment(images: np.ndarray, digit: np.ndarray, flip: float, kind: str) -
         "components by colour" puts shapes into one of two channels; the colour's sign is the last column of all.
     """
     parts = []
-    for label, p in ((1.0, 1.0 - LABEL_FLIP), (-1.0, LABEL_FLIP)):
+    for label, p in ((1.0, 1.0 - _LABEL_FLIP), (-1.0, _LABEL_FLIP)):
         for same, q in ((1.0, 1.0 - flip), (-1.0, flip)):
             y = label * digit
             colour = (same * y)[:, None]
@@ -94,7 +94,7 @@ def study(*, quick: bool, seed: int, data: None, tell: Progress) -> Findings:
     splits, rng = QUICK_SPLITS if quick else SPLITS, np.random.default_rng(seed)
     tell(0.0, "two signs")
     signs = np.ones((1, 1))
-    train, test = ([environment(signs, np.ones(1), p, KINDS[0]) for p in flips] for flips in (FLIPS, (TEST_FLIP,)))
+    train, test = ([environment(signs, np.ones(1), p, KINDS[0]) for p in flips] for flips in (_FLIPS, (_TEST_FLIP,)))
     found: dict[tuple[str, str], list[Model]] = {}
     _learn(found, KINDS[0], train, test[0], LOSSES, grey=np.array([1.0, 0.0]))
     images, labels, _ = load_bundled("digits", standardised=False)
@@ -126,9 +126,10 @@ def _split(found: dict[tuple[str, str], list[Model]], images: np.ndarray, digit:
     shapes = (images - images[both].mean(axis=0)) @ axes.T
     w = np.linalg.lstsq(shapes[both], digit[both], rcond=None)[0]  # flips of labels only scale it
     score = (shapes @ w)[:, None] / np.std(shapes[both] @ w)
-    for kind, X, losses in ((KINDS[1], score, LOSSES), (KINDS[2], shapes, SQUARED)):
+    for kind, X, losses in ((KINDS[1], score, LOSSES), (KINDS[2], shapes, _SQUARED)):
         *train, test = (
-            environment(X[part], digit[part], flip, kind) for part, flip in zip(parts, (*FLIPS, TEST_FLIP), strict=True)
+            environment(X[part], digit[part], flip, kind)
+            for part, flip in zip(parts, (*_FLIPS, _TEST_FLIP), strict=True)
         )
         alone = np.array([1.0, 0.0]) if kind == KINDS[1] else np.concatenate([w, w, [0.0]])
         _learn(found, kind, train, test, losses, grey=alone)

@@ -53,7 +53,7 @@ OWN = "own boosts, weighted by Q"
 METHODS = (ALL, OWN, PLAIN, MULTI)
 SHORT, LONG = "T", "p T"  # budgets
 KINDS = {1: "Stumps", 2: "Trees"}
-GUISES = ("plain", "inverted", "background")
+_GUISES = ("plain", "inverted", "background")
 NOISE = 4  # chosen here: the background has levels 0, ..., 4 of 8, all as likely
 TASKS: Mapping[str, Any] = {
     "1 against 7": lambda y: np.where(y == 1, -1, np.where(y == 7, 1, 0)),
@@ -61,7 +61,7 @@ TASKS: Mapping[str, Any] = {
     "odd against even": lambda y: np.where(y % 2 == 1, 1, -1),
 }
 TURNED, CLOTHES = "odd against even, turned", "MNIST and Fashion-MNIST"
-ARCHIVES = ("mnist.npz", "fashion_mnist.npz")
+_ARCHIVES = ("mnist.npz", "fashion_mnist.npz")
 NEAR = 0.02  # what errors may differ by and still count as near
 OVERLAP = (1.0 - TRAIN - CHOOSE) / TRAIN  # test rows over training rows: divisions share rows
 
@@ -98,7 +98,7 @@ def in_guises(images: np.ndarray, y: np.ndarray, rng: np.random.Generator, name:
     noise = rng.integers(0, NOISE + 1, X.shape) / 8.0
     group = np.unique(X, axis=0, return_inverse=True)[1].ravel()
     rows = np.vstack([X, 1.0 - X, np.maximum(X, noise)])
-    return Sources(name, rows, np.tile(y, 3), np.repeat(np.arange(3), len(X)), GUISES, np.tile(group, 3))
+    return Sources(name, rows, np.tile(y, 3), np.repeat(np.arange(3), len(X)), _GUISES, np.tile(group, 3))
 
 
 def small_images(path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -133,7 +133,7 @@ def read_tasks(data: Any, scale: GuisesScale, seed: int) -> dict[str, Sources]:
         digits = load_bundled("digits", standardised=False)
         images, label = np.floor(digits.X / 2.0).reshape(-1, 8, 8) / 8.0, digits.y
     else:
-        images, label = small_images(home / ARCHIVES[0] if both else home)
+        images, label = small_images(home / _ARCHIVES[0] if both else home)
     out = {}
     for i, (name, classes) in enumerate(TASKS.items()):
         rng = np.random.default_rng([seed, i])
@@ -143,7 +143,7 @@ def read_tasks(data: Any, scale: GuisesScale, seed: int) -> dict[str, Sources]:
     if home is None:
         out[TURNED] = shifted_digits(seed)
     if both and home is not None:
-        pairs = [(images, label), small_images(home / ARCHIVES[1])]
+        pairs = [(images, label), small_images(home / _ARCHIVES[1])]
         out[CLOTHES] = _two_kinds(pairs, scale, np.random.default_rng([seed, len(TASKS)]))
     return out
 

@@ -52,10 +52,10 @@ class BoostScale(NamedTuple):
     components: tuple[int, ...]  # principal components that Q sees, to choose from; beside all
 
 
-FIRST_STEPS = (0.1, 0.3, 1.0, 3.0)  # chosen here, as all grids
+_FIRST_STEPS = (0.1, 0.3, 1.0, 3.0)  # chosen here, as all grids
 FORMS = ((0.5, 0.25), (0.25, 0.5, 0.75), (2, 8, 32))
-FULL = BoostScale(10, 200, (1e-3, 1e-2, 1e-1), 3, 100, 500, FIRST_STEPS, *FORMS)
-LARGE = BoostScale(10, 200, (1e-2, 1e-1, 1.0), 3, 100, 500, FIRST_STEPS, *FORMS)
+FULL = BoostScale(10, 200, (1e-3, 1e-2, 1e-1), 3, 100, 500, _FIRST_STEPS, *FORMS)
+LARGE = BoostScale(10, 200, (1e-2, 1e-1, 1.0), 3, 100, 500, _FIRST_STEPS, *FORMS)
 QUICK = BoostScale(3, 20, (1e-2,), 2, 20, 100, (1.0,), (), (0.5,), (8,))
 
 
@@ -262,7 +262,7 @@ def tempered(Q: np.ndarray, power: float) -> np.ndarray:
     return np.asarray(raised / raised.sum(axis=1, keepdims=True))
 
 
-def of_components(parts: DividedRows, numbers: Sequence[int]) -> Iterator[tuple[np.ndarray, ...]]:
+def _of_components(parts: DividedRows, numbers: Sequence[int]) -> Iterator[tuple[np.ndarray, ...]]:
     """Yield Q of all rows, fitted on so many principal components of the training rows without their labels."""
     center = parts.X[0].mean(axis=0)
     _, axes = np.linalg.eigh((parts.X[0] - center).T @ (parts.X[0] - center))
@@ -278,7 +278,7 @@ def forms_of_q(parts: DividedRows, scale: BoostScale) -> dict[str, dict[float, t
     powers = {1.0: Q, 0.0: even} | {a: tuple(tempered(q, a) for q in Q) for a in scale.powers}
     shrunk = {0.0: Q, 1.0: even}
     shrunk |= {t: tuple((1.0 - t) * q + t * e for q, e in zip(Q, even, strict=True)) for t in scale.shrinkages}
-    few = zip(map(float, scale.components), of_components(parts, scale.components), strict=True)
+    few = zip(map(float, scale.components), _of_components(parts, scale.components), strict=True)
     return {MULTI: {1.0: Q}, PLAIN: {0.0: even}, TEMPERED: powers, SHRUNK: shrunk, FEW: {math.inf: Q} | dict(few)}
 
 

@@ -48,9 +48,9 @@ __all__ = [
 
 ALGORITHM = "Cortes, Mohri, Storcheus, Suresh 2021"
 STEP = 0.01  # h of the gradient identity
-LARGEST_GROWTH = Quantity("largest F(alpha_t)/F(alpha_{t-1}) of the rounds t <= T", by_rounds=False, least=0.0)
-SMOOTHING_ERROR = Quantity("|F_mu(alpha_T) - F(alpha_T)|", "error of smoothing", least=0.0)
-TAYLOR_REMAINDER = Quantity(
+_LARGEST_GROWTH = Quantity("largest F(alpha_t)/F(alpha_{t-1}) of the rounds t <= T", by_rounds=False, least=0.0)
+_SMOOTHING_ERROR = Quantity("|F_mu(alpha_T) - F(alpha_T)|", "error of smoothing", least=0.0)
+_TAYLOR_REMAINDER = Quantity(
     "largest |F_k(alpha_T + h e) - F_k(alpha_T) - h dF_k(alpha_T)| over domains and coordinates e",
     "remainder",
     least=0.0,
@@ -157,7 +157,7 @@ def boosting_descent() -> Bound:
     >>> boosting_descent().value
     1.0
     """
-    return Bound({"growth": 1.0}, LARGEST_GROWTH, f"{ALGORITHM}, exact line search")
+    return Bound({"growth": 1.0}, _LARGEST_GROWTH, f"{ALGORITHM}, exact line search")
 
 
 def boosting_progress(start: float, promised: Any) -> Bound:
@@ -195,7 +195,7 @@ def smoothing_error(vertices: int, smoothing: float) -> Bound:
     """
     p, mu = whole("smoothing_error: vertices", vertices, low=1), real("smoothing_error: mu", smoothing, low=0.0)
     value = math.log(p) / real("smoothing_error: mu", mu, low=0.0, strict=True)
-    return Bound({"log(p)/mu": value}, SMOOTHING_ERROR, "log-sum-exp (docs/theory/boosting.md)")
+    return Bound({"log(p)/mu": value}, _SMOOTHING_ERROR, "log-sum-exp (docs/theory/boosting.md)")
 
 
 def gradient_remainder(values: Any, step: float, curvature: float | None = None) -> Bound:
@@ -221,7 +221,7 @@ def gradient_remainder(values: Any, step: float, curvature: float | None = None)
     if not F.size or F.min() < 0.0:
         raise bad("gradient_remainder: values", "be nonnegative", f"{values!r}")
     bend = math.exp(h) * float(F.max()) if curvature is None else real("gradient_remainder: curvature", curvature)
-    return Bound({"curvature": 0.5 * h * h * bend}, TAYLOR_REMAINDER, f"{ALGORITHM}, gradient identity")
+    return Bound({"curvature": 0.5 * h * h * bend}, _TAYLOR_REMAINDER, f"{ALGORITHM}, gradient identity")
 
 
 # ---------------------------------------------------------------- read off a setting
@@ -308,7 +308,7 @@ THEOREMS = (
     Theorem(
         name="boosting-descent",
         title="MultiBoost, monotone descent",
-        quantity=LARGEST_GROWTH,
+        quantity=_LARGEST_GROWTH,
         bound=boosting_descent,
         read=_read_descent,
         exact=along(_growth, _growth_rounding),
@@ -347,7 +347,7 @@ THEOREMS = (
     Theorem(
         name="boosting-smoothing",
         title="MultiBoost, accuracy of smoothing",
-        quantity=SMOOTHING_ERROR,
+        quantity=_SMOOTHING_ERROR,
         bound=smoothing_error,
         read=_read_smoothing,
         exact=along(_error),
@@ -368,7 +368,7 @@ THEOREMS = (
     Theorem(
         name="boosting-gradient",
         title="MultiBoost, gradient identity",
-        quantity=TAYLOR_REMAINDER,
+        quantity=_TAYLOR_REMAINDER,
         bound=gradient_remainder,
         read=_read_gradient,
         exact=along(_remainder, _remainder_rounding),

@@ -79,13 +79,13 @@ def loss_rounding(s: Setting, path: Path, T: int) -> float:
     return UNIT * (F + float(traits(p.loss).slope_bound(F)) * reach + smoothed)
 
 
-def all_losses(s: Setting, path: Path, T: int) -> float:
+def _all_losses(s: Setting, path: Path, T: int) -> float:
     """Return how far sums and differences of the losses up to round T may be off."""
     return 4.0 * sum(loss_rounding(s, path, t) for t in range(T + 1))
 
 
 def along(
-    quantity: Callable[[Setting, Path, int], float], off: Callable[[Setting, Path, int], float] = all_losses
+    quantity: Callable[[Setting, Path, int], float], off: Callable[[Setting, Path, int], float] = _all_losses
 ) -> Callable[[Setting, Sequence[int]], Found]:
     """Return the quantity of the one run that there is, and its rounding."""
 

@@ -17,7 +17,7 @@ from fedconvex.solvers import Solution
 
 RELATIONS = ("joint", "mean", "local", "global")
 
-LAMS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)  # as in Smith et al. (2017)
+_LAMS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)  # as in Smith et al. (2017)
 
 
 class Choice(NamedTuple):
@@ -88,7 +88,7 @@ def chosen_lam(
         On settings out of range, or if every client has one row only.
     """
     who, passes = type(estimator).__name__, estimator.max_iter
-    lams = np.sort(vector(f"{who}.lams", LAMS if estimator.lams is None else estimator.lams))[::-1]
+    lams = np.sort(vector(f"{who}.lams", _LAMS if estimator.lams is None else estimator.lams))[::-1]
     if lams.size == 0 or lams[-1] <= 0.0:
         raise bad(f"{who}.lams", "be positive numbers, at least one", f"{lams.tolist()}")
     k, code = whole(f"{who}.cv", estimator.cv, low=2), np.unique(rows.clients, return_inverse=True)[1]

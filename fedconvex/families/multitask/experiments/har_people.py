@@ -29,7 +29,7 @@ from fedconvex.papers.style import COLOURS, blank, panel
 from fedconvex.problems import Independent, MeanRegularised, MultiTaskProblem, Pooled
 
 SOFTMAX, HINGE, LOCAL, MOCHA_ = KINDS = ("FedAvg, softmax", "FedAvg, hinge", "local", "MOCHA")
-REPORT = {"FedAvg": (0.51, 0.62), "MOCHA": (0.46, 0.11)}  # Table 2: labelled mean squared error (standard deviation)
+_REPORT = {"FedAvg": (0.51, 0.62), "MOCHA": (0.46, 0.11)}  # Table 2: labelled mean squared error (standard deviation)
 SMITH = (0.46, 0.11)  # Smith et al. (NIPS 2017), Table 1: multi-task error in per cent (standard error)
 TOL, ROUNDS, EVERY = 1e-2, 5000, 5  # relative gap of every model; most rounds; rounds between certificates
 
@@ -45,7 +45,7 @@ class PeopleScale(NamedTuple):
 FULL = PeopleScale(5, (1e-3, 1e-2, 1e-1), 10)
 LARGE = PeopleScale(5, (1e-5, 1e-4, 1e-3, 1e-2), 10)
 QUICK = PeopleScale(3, (1e-3, 1e-2), 4)
-QUICK_LARGE = PeopleScale(3, (1e-3,), 4)
+_QUICK_LARGE = PeopleScale(3, (1e-3,), 4)
 
 
 def fit(kind: str, train: Federation, lam: float) -> tuple[np.ndarray, float]:
@@ -80,7 +80,7 @@ def people(tasks: Federation, number: int, scale: PeopleScale, seed: int) -> Ite
 
 def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
     """Fit all kinds of models on every shuffle; data: a path as for `load_tasks`."""
-    small, large = (QUICK, FULL) if data is None else (QUICK_LARGE, LARGE)
+    small, large = (QUICK, FULL) if data is None else (_QUICK_LARGE, LARGE)
     scale, name = small if quick else large, "pairs of digits" if data is None else Path(data).stem
     tasks = digit_pairs(scale.digits, seed) if data is None else load_tasks(data)
     rows = repeat(scale.shuffles, lambda r: people(tasks, r, scale, seed), tell)
@@ -141,7 +141,7 @@ def claims(found: Repeated) -> Iterator[Claim]:
 
 def _notes(tasks: Federation, scale: PeopleScale, found: Repeated) -> tuple[str, ...]:
     chosen = {kind: sorted({r["lam"] for r in found.where(model=kind).rows}) for kind in KINDS}
-    (fed, fed_sd), (multi, multi_sd) = REPORT.values()
+    (fed, fed_sd), (multi, multi_sd) = _REPORT.values()
     return (
         f"Data: {tasks.K} tasks of {tasks.sizes.min()} to {tasks.sizes.max()} rows, {tasks.d} features; "
         f"{scale.shuffles} shuffles, lam of {', '.join(f'{x:g}' for x in scale.lambdas)}; MOCHA's models with "

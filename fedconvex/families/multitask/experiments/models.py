@@ -29,7 +29,7 @@ from fedconvex.solvers import Solution
 from fedconvex.solvers.kinked import dual
 
 GLOBAL, LOCAL, MULTI = KINDS = ("global", "local", "multi-task")
-MOST_LOOKS, FEW_LOOKS = 5000, 10  # at the gap, one every 42 passes; then Newton's method where it is cheaper
+_MOST_LOOKS, _FEW_LOOKS = 5000, 10  # at the gap, one every 42 passes; then Newton's method where it is cheaper
 TRIES = 6  # at a tighter tolerance
 SETTLED = 0.1  # margins this far beyond 1 count as settled for a while
 
@@ -97,7 +97,7 @@ def path(kind: str, train: Federation, lambdas: Sequence[float], share: float) -
     for lam in lambdas:
         relation = Pooled(lam) if kind == GLOBAL else Independent(lam)
         problem = MultiTaskProblem(rows, Hinge(), relation, normalisation="mean")
-        W, value, lower, alpha = _ascend(problem, alpha, share, FEW_LOOKS if kind == GLOBAL else MOST_LOOKS)
+        W, value, lower, alpha = _ascend(problem, alpha, share, _FEW_LOOKS if kind == GLOBAL else _MOST_LOOKS)
         if kind == GLOBAL and value - lower > share * value:
             W, value, lower = _newton(train, lam, lower, share)
         models = W if bases is None else np.array([w[: B.shape[1]] @ B.T for w, B in zip(W, bases, strict=True)])

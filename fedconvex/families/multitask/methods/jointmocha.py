@@ -42,7 +42,7 @@ class JointState(NamedTuple):
     t: int
 
 
-def valid_work(who: str, x: Any) -> NodeWork:
+def _valid_work(who: str, x: Any) -> NodeWork:
     """Return a `NodeWork`."""
     if not isinstance(x, NodeWork):
         raise wrong_type(who, "be a NodeWork, which says what nodes do", f"{x!r}")
@@ -94,7 +94,7 @@ class JointMOCHA(CheckedFields):
     constant = ("prior",)  # of the state: no round changes it
     lost = LEAVE_OUT
 
-    work: Annotated[NodeWork, valid_work] = NodeWork()
+    work: Annotated[NodeWork, _valid_work] = NodeWork()
     eta: Positive | None = None
 
     memory = dual_nodes.memory  # 1

@@ -67,10 +67,10 @@ def sizes_of(s: Setting, sigma: float) -> Sizes:
 
 def dual_rounding(z: Sizes) -> float:
     """Return how far D(alpha) may be off: its conjugates, and <V, W>/2."""
-    return float(UNIT * z.energy * z.terms.max() + np.sum(products_rounding(z)))
+    return float(UNIT * z.energy * z.terms.max() + np.sum(_products_rounding(z)))
 
 
-def products_rounding(z: Sizes) -> np.ndarray:
+def _products_rounding(z: Sizes) -> np.ndarray:
     """Return how far the <v_t, w_t> may be off together, by node (m,)."""
     return np.asarray(z.w * z.off_v + z.off_v * z.off_w + z.v * (z.summed + UNIT * z.w))
 
@@ -78,7 +78,7 @@ def products_rounding(z: Sizes) -> np.ndarray:
 def gap_rounding(z: Sizes) -> np.ndarray:
     """Return how far every node's part of the duality gap may be off, (m,)."""
     losses = UNIT * (z.energy * z.terms + z.slopes * z.w) + z.slopes * z.off_w
-    return np.asarray(losses + products_rounding(z))
+    return np.asarray(losses + _products_rounding(z))
 
 
 def _steps(s: Setting) -> np.ndarray:

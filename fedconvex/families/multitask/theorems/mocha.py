@@ -57,10 +57,10 @@ __all__ = [
 ]
 
 SOURCE = "Smith, Chiang, Sanjabi, Talwalkar 2017, NIPS, Theorem {} (explicit form: docs/theory/mocha.md)"
-DUAL_SUBOPTIMALITY = Quantity(
+_DUAL_SUBOPTIMALITY = Quantity(
     "E D(alpha^h) - min D, of the dual objective that is minimised", "dual suboptimality", least=0.0
 )
-DUALITY_GAP = Quantity("P(W(alpha)) + D(alpha)", "duality gap", least=0.0)
+_DUALITY_GAP = Quantity("P(W(alpha)) + D(alpha)", "duality gap", least=0.0)
 
 STATEMENT = Statement(
     page="mocha",
@@ -243,7 +243,7 @@ def mocha_smooth(constants: DualConstants, *, rounds: int, start: float, theta: 
     """
     requires = _smooth(constants, theta)
     value = mocha_rate(constants, theta=theta) ** whole("rounds", rounds) * real("start", start, low=0.0)
-    return Bound({"start": value}, DUAL_SUBOPTIMALITY, SOURCE.format(1), requires)
+    return Bound({"start": value}, _DUAL_SUBOPTIMALITY, SOURCE.format(1), requires)
 
 
 def mocha_rounds(constants: DualConstants, *, start: float, eps: float, theta: float = 0.0) -> int:
@@ -275,7 +275,7 @@ def mocha_gap(constants: DualConstants, *, suboptimality: float) -> Bound:
     """
     requires = _smooth(constants, 0.0)
     value = real("suboptimality", suboptimality, low=0.0) / _s(constants)
-    return Bound({"suboptimality/s": value}, DUALITY_GAP, SOURCE.format(1), requires)
+    return Bound({"suboptimality/s": value}, _DUALITY_GAP, SOURCE.format(1), requires)
 
 
 def mocha_gap_rate(constants: DualConstants, **run: Any) -> Bound:
@@ -316,7 +316,7 @@ def mocha_lipschitz(constants: DualConstants, *, rounds: int, start: float, thet
     eps = real("start", start, low=0.0)
     for _ in range(whole("rounds", rounds)):
         eps -= (1.0 - theta) * (eps - C if eps >= 2.0 * C else eps * eps / (4.0 * C))
-    return Bound({"recursion": eps}, DUAL_SUBOPTIMALITY, SOURCE.format(2), requires)
+    return Bound({"recursion": eps}, _DUAL_SUBOPTIMALITY, SOURCE.format(2), requires)
 
 
 def mocha_lipschitz_closed(constants: DualConstants, *, rounds: int, start: float, theta: float = 0.0) -> Bound:
@@ -333,7 +333,7 @@ def mocha_lipschitz_closed(constants: DualConstants, *, rounds: int, start: floa
     start, h = real("start", start, low=0.0), whole("rounds", rounds)
     h0 = 0 if start <= 2.0 * C else math.ceil(math.log(start / (2.0 * C)) / -math.log(1.0 - 0.5 * rho))
     value = start * (1.0 - 0.5 * rho) ** h if h < h0 else 4.0 * C / (rho * (h - h0) + 2.0)
-    return Bound({"closed": value}, DUAL_SUBOPTIMALITY, SOURCE.format(2), requires)
+    return Bound({"closed": value}, _DUAL_SUBOPTIMALITY, SOURCE.format(2), requires)
 
 
 def _s(constants: DualConstants) -> float:
@@ -414,7 +414,7 @@ THEOREMS = (
     Theorem(
         name="mocha-smooth",
         title="MOCHA, smooth losses (Smith et al., Theorem 1)",
-        quantity=DUAL_SUBOPTIMALITY,
+        quantity=_DUAL_SUBOPTIMALITY,
         bound=mocha_smooth,
         read=_read,
         sample=_suboptimality,
@@ -443,7 +443,7 @@ THEOREMS = (
     Theorem(
         name="mocha-gap",
         title="MOCHA, duality gap",
-        quantity=DUALITY_GAP,
+        quantity=_DUALITY_GAP,
         bound=mocha_gap_rate,
         read=_read,
         sample=_gap,
@@ -466,7 +466,7 @@ THEOREMS = (
     Theorem(
         name="mocha-lipschitz",
         title="MOCHA, Lipschitz losses (Smith et al., Theorem 2)",
-        quantity=DUAL_SUBOPTIMALITY,
+        quantity=_DUAL_SUBOPTIMALITY,
         bound=mocha_lipschitz,
         read=_read,
         sample=_suboptimality,

@@ -22,7 +22,7 @@ from fedconvex.theorems.kit import *
 __all__ = ["STATEMENT", "THEOREMS", "safe_sigma_bound"]
 
 SOURCE = "Smith, Chiang, Sanjabi, Talwalkar 2017, NIPS, Theorem 1, safe sigma (explicit form: docs/theory/mocha.md)"
-SEPARABILITY = Quantity(
+_SEPARABILITY = Quantity(
     "largest sum_st Mbar_st <v_s, v_t> / sum_t Mbar_tt ‖v_t‖^2 of dual variables alpha that were found",
     by_rounds=False,
     least=0.0,
@@ -82,7 +82,7 @@ def safe_sigma_bound(constants: DualConstants) -> Bound:
     2.0
     """
     instance("safe_sigma_bound: constants", constants, DualConstants)
-    return Bound({"sigma'": constants.sigma}, SEPARABILITY, SOURCE)
+    return Bound({"sigma'": constants.sigma}, _SEPARABILITY, SOURCE)
 
 
 def _read_sigma(s: Setting) -> Reading:
@@ -103,7 +103,7 @@ THEOREMS = (
     Theorem(
         name="mocha-sigma",
         title="MOCHA, safe sigma'",
-        quantity=SEPARABILITY,
+        quantity=_SEPARABILITY,
         bound=safe_sigma_bound,
         read=_read_sigma,
         exact=_separability,
