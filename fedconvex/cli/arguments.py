@@ -81,7 +81,7 @@ def ridge(text: str) -> float | str:
     return text if text == "auto" else number("--l2", low=0.0)(text)
 
 
-def loss_name(text: str) -> str:
+def _loss_name(text: str) -> str:
     """Read one of the losses, or the import path module:Class of another."""
     module, _, attribute = text.partition(":")
     if text not in losses() and not (attribute.isidentifier() and all(p.isidentifier() for p in module.split("."))):
@@ -226,7 +226,7 @@ def add_problem(parser: argparse.ArgumentParser, auto: bool = False) -> Any:
     group = parser.add_argument_group("problem")
     add = group.add_argument
     names = ", ".join(losses())
-    add("--loss", type=loss_name, metavar="LOSS", help=f"{names}, or module:Class of your own; default by target")
+    add("--loss", type=_loss_name, metavar="LOSS", help=f"{names}, or module:Class of your own; default by target")
     chosen = ", or auto: by cross-validation in folds of every client's rows" if auto else ""
     kind = ridge if auto else number("--l2", low=0.0)
     add("--l2", type=kind, default=0.01, metavar="L2", help=f"ridge weight; default %(default)s{chosen}")

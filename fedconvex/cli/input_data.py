@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedconvex.problems import Problem
     from fedconvex.tables import Columns, Frame
 
-DEFAULT_DATA, DEFAULT_CLIENTS = "breast_cancer", 10
+_DEFAULT_DATA, _DEFAULT_CLIENTS = "breast_cancer", 10
 AFFORDABLE = 2e11  # operations spent on constants and on the clients' own models
 
 
@@ -95,7 +95,7 @@ def _read(args: argparse.Namespace) -> tuple[str, Frame, bool]:
     """Return the title, the raw rows, and whether they are a bundled set."""
     from fedconvex.tables import read_frame
 
-    name = DEFAULT_DATA if args.data is None else args.data
+    name = _DEFAULT_DATA if args.data is None else args.data
     file = Path(name)
     if args.data is None or not name or "\0" in name or not file.is_file():
         from fedconvex.datasets.bundled import BUNDLED
@@ -208,7 +208,7 @@ def _owners(args: argparse.Namespace, columns: Columns, frame: Frame, bundled: b
         raise bad("the data", "say whose row it is", "no client", cure)
     from fedconvex import datasets
 
-    K, n, real_target = DEFAULT_CLIENTS if args.clients is None else args.clients, frame.n, columns.labels is None
+    K, n, real_target = _DEFAULT_CLIENTS if args.clients is None else args.clients, frame.n, columns.labels is None
     name, parameter = args.partition or partition("similarity" if real_target else "dirichlet")
     if name == "dirichlet" and real_target:
         raise bad("--partition dirichlet", "have a target with classes", "a real target", "use similarity or iid")

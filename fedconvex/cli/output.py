@@ -13,12 +13,12 @@ from typing import Any
 
 from fedconvex._check import printable
 
-NARROWEST, WIDEST = 40, 140  # columns; text is not easier to read on wider terminals
+_NARROWEST, _WIDEST = 40, 140  # columns; text is not easier to read on wider terminals
 
 
 def width() -> int:
     """Return the columns of the terminal or of COLUMNS, between 40 and 140; 120 where output goes elsewhere."""
-    return min(max(shutil.get_terminal_size((120, 24)).columns, NARROWEST), WIDEST)
+    return min(max(shutil.get_terminal_size((120, 24)).columns, _NARROWEST), _WIDEST)
 
 
 def fits() -> int | None:

@@ -19,7 +19,7 @@ from fedconvex.cli.parser import OK
 if TYPE_CHECKING:
     from fedconvex.tables import Frame
 
-NOBODY = "(no client)"
+_NOBODY = "(no client)"
 
 
 def add_parser(commands: Any) -> None:
@@ -115,7 +115,7 @@ def _clients(args: argparse.Namespace, model: Any, frame: Frame) -> np.ndarray |
             raise bad(frame.origin, f"name the client of every row in the column {name!r}", got)
         clients = frame.text(name).astype(str)
     elif args.client is None and args.unknown == "mean":
-        clients = np.full(frame.n, NOBODY)  # nobody's name: the mean of all models, as was asked
+        clients = np.full(frame.n, _NOBODY)  # nobody's name: the mean of all models, as was asked
     else:
         column = "a column with the client" if name is None else f"the client column {name!r}"
         cure = "name another with --client COL, or take --unknown mean: the mean of all models for every row"
@@ -163,7 +163,7 @@ def _notes(model: Any, frame: Frame, clients: np.ndarray | None, found: Any) -> 
         table = format_table(HEADS[:4], [list(one[:4]) for one in gaps], width=fits())
         say(f"fedconvex: note: missing cells, filled as in training:\n{table}", sys.stderr)
     strange = [] if clients is None else model.unknown_clients(clients)
-    if strange == [NOBODY]:
+    if strange == [_NOBODY]:
         say("fedconvex: note: the mean of all models stands for every row", sys.stderr)
     elif strange:
         shown = ", ".join(map(str, strange[:10])) + (", ..." if len(strange) > 10 else "")

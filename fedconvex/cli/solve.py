@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from fedconvex.driver import Result
     from fedconvex.problems import Problem
 
-MOST_ALONE = 100  # clients whose own models are compared
+_MOST_ALONE = 100  # clients whose own models are compared
 
 
 def add_parser(commands: Any) -> None:
@@ -283,7 +283,7 @@ def _compare(problem: Problem, measured: Problem, w: np.ndarray, method: Any, da
             comparison(problem, models, unit, measured),
             "the clients' own models were left out: too large a problem",
         )
-    chosen = np.unique(np.linspace(0, fed.K - 1, min(fed.K, MOST_ALONE)).astype(int))
+    chosen = np.unique(np.linspace(0, fed.K - 1, min(fed.K, _MOST_ALONE)).astype(int))
     own = [own_model(problem.client(int(k))) for k in chosen]
     models["each client alone"] = np.array([w for w, _ in own])
     some = [f"alone: {chosen.size} of {fed.K} clients, evenly spaced"] if chosen.size < fed.K else []

@@ -129,14 +129,14 @@ class _Effort(NamedTuple):
     precision: float
 
 
-SOME, A_CHECK = 24, 60  # candidates of a search that no number is given for, and those that take as long as a check
+_SOME, _A_CHECK = 24, 60  # candidates of a search that no number is given for, and those that take as long as a check
 EXPONENTS = 1.0  # as long as the checks
-QUICK, OWN, THOROUGH = _Effort(None, 4096, 0.02), _Effort(400, 4096, 0.02), _Effort(600, 16384, 0.01)
+QUICK, OWN, _THOROUGH = _Effort(None, 4096, 0.02), _Effort(400, 4096, 0.02), _Effort(600, 16384, 0.01)
 
 
 def _effort(args: argparse.Namespace) -> _Effort:
     """Return what is done: what was asked for, and defaults."""
-    usual = THOROUGH if args.thorough else QUICK if args.theorem_file is None else OWN
+    usual = _THOROUGH if args.thorough else QUICK if args.theorem_file is None else OWN
     given = {name: getattr(args, name) for name in _Effort._fields if getattr(args, name) is not None}
     if args.no_search and given.get("search"):
         raise bad("--no-search", "be given without --search", given["search"], "leave one out")
@@ -170,7 +170,7 @@ def _verify(args: argparse.Namespace) -> int:
     suite = checks(args.theorem, None if args.data is None else _own(args), known)
     those = dict.fromkeys(check.theorem for check in suite if effort.search != 0)
     names = [name for name in those if known[name].space]
-    spent = [len(names) * (effort.search or SOME) / A_CHECK, len(suite) or 1, args.power * EXPONENTS * len(suite)]
+    spent = [len(names) * (effort.search or _SOME) / _A_CHECK, len(suite) or 1, args.power * EXPONENTS * len(suite)]
     searching, checking, changing = in_parts(progress_line(), spent)
     suite += _searched(names, known, effort.search, args.seed, searching)
     found = verify_suite(

@@ -70,7 +70,7 @@ def owners_of(given: Sequence[str]) -> dict[str, Path]:
     return found
 
 
-def read_owners(args: argparse.Namespace) -> Owners:
+def _read_owners(args: argparse.Namespace) -> Owners:
     """Read the tables, join them on the id, and decide about columns."""
     from fedconvex.tables import read_frame
     from fedconvex.vertical_federation import planned_join
@@ -117,7 +117,7 @@ def solved(args: argparse.Namespace) -> Solved:
     from fedconvex import DivergenceWarning, run
     from fedconvex.problems import VerticalProblem
 
-    owners = read_owners(args)
+    owners = _read_owners(args)
     parts = _split(args, owners.frame.n)
     fed = owners.federation(parts[0], not args.no_standardize)
     test = owners.federation(parts[1], fitted=fed.columns).rows if len(parts) > 1 else None
@@ -234,7 +234,7 @@ def compared(args: argparse.Namespace) -> int:
     from fedconvex.comparison.owners import blocks_of, compare_blocks
     from fedconvex.report.tables import plain
 
-    owners = read_owners(args)
+    owners = _read_owners(args)
     blocks = blocks_of(owners.join, owners.frame, owners.planned, owners.target, owners.intercept, owners.loss)
     found = compare_blocks(blocks, args.l2, args.folds, args.seed)
     if args.json:

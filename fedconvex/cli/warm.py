@@ -19,7 +19,7 @@ from fedconvex.cli.output import say
 from fedconvex.cli.parser import OK, USER, Parser, Refused
 from fedconvex.registry import losses, methods
 
-WAYS = (  # of working at a client: full steps, batches, single rows; methods that know one way only refuse the others
+_WAYS = (  # of working at a client: full steps, batches, single rows; methods that know one way only refuse the others
     (),
     ("--local-steps", "2", "--batch-size", "5"),
     ("--local-steps", "2", "--batch-size", "1"),
@@ -87,7 +87,7 @@ def _solved(method: str, loss: str, kind: str) -> str | None:
     with tempfile.TemporaryDirectory() as folder:
         data = _written(Path(folder), loss, kind)
         about = ["--clients", "3", "--partition", "iid", "--method", method, "--loss", loss, "--rounds", "2"]
-        for number, way in enumerate(WAYS):
+        for number, way in enumerate(_WAYS):
             args = parser.parse_args(["solve", *data, *about, *way])
             try:
                 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):

@@ -26,7 +26,7 @@ from fedconvex.comparison.splits import Split, affordable, checked_splits, held_
 from fedconvex.loss_traits import traits
 from fedconvex.solvers.solution import DIRECT_SIZE
 
-FILLED = (
+_FILLED = (
     "Alone, a client's missing cells are filled from its own training rows; in joint models, from those of all clients."
 )
 
@@ -250,7 +250,7 @@ def _notes(made: Pass, asked: Settings) -> tuple[str, ...]:
             whose = "have no training rows of some class: the intercepts of their own models are"
         notes.append(f"Alone, {shown} {whose} penalised, since without such rows it would grow without limit.")
     if rows.alone is not None:
-        notes.append(FILLED)
+        notes.append(_FILLED)
     if any(isinstance(KINDS[k], Tasks) for k in fits):
         notes.append("In models per client that are tied, the intercept is penalised like other weights.")
     for name in ("mocha", "mean-regularised", "afl"):

@@ -31,7 +31,7 @@ def _short(name: Any, most: int = 16) -> str:
     return text if len(text) <= most else text[: most // 2 - 1] + "…" + text[-(most // 2) :]
 
 
-def shown_clients(found: Comparison) -> list[int]:
+def _shown_clients(found: Comparison) -> list[int]:
     """Return the clients that fit into a figure, in the order of their difference: those with most held-out rows.
 
     Those with too few rows, or that keep their scores, are left out.
@@ -44,7 +44,7 @@ def shown_clients(found: Comparison) -> list[int]:
 
 def clients_figure(found: Comparison) -> str:
     """Draw the error of the chosen joint model less that of the clients' own, where there are rows enough to say."""
-    m, order = found[best_joint(found)], shown_clients(found)
+    m, order = found[best_joint(found)], _shown_clients(found)
     if not order:
         return ""
 

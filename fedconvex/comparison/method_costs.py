@@ -26,9 +26,9 @@ from fedconvex.methods.parts.automatic_steps import saddle_steps
 from fedconvex.problems import Problem
 from fedconvex.problems.protocol import has_one_model
 
-FLOAT = 8  # bytes
+_FLOAT = 8  # bytes
 _EXACT = 1e11  # operations spent on eigenvalues of X'X
-MOST, STILL = 40, 5  # rounds of a run in cross-validation; rounds that must change something
+MOST, _STILL = 40, 5  # rounds of a run in cross-validation; rounds that must change something
 
 
 class Cost(NamedTuple):
@@ -147,7 +147,7 @@ def shortened(name: str, problem: Problem, gap: float, rounds: int, local_steps:
         if not math.isfinite(left):
             break
         w, gaps = state.w[0], [*gaps, left]
-        before = gaps[-1 - STILL] if len(gaps) > STILL else math.inf
+        before = gaps[-1 - _STILL] if len(gaps) > _STILL else math.inf
         if left <= gap or abs(left - before) <= 0.05 * left:
             break
     return w
@@ -172,7 +172,7 @@ def carry_out(name: str, problem: Any, gap: float, rounds: int, local_steps: int
         run(plan.method, problem, rounds=1, tol=0.0, seed=seed, progress=False)  # compiled before the clock runs
         result = run(plan.method, problem, rounds=rounds, tol=gap * unit, seed=seed, progress=False)
     trace, reached = result.trace, result.status is Status.CONVERGED
-    bytes_ = FLOAT * (trace.floats_up + trace.floats_down) / 1e6
+    bytes_ = _FLOAT * (trace.floats_up + trace.floats_down) / 1e6
     why = plan.words
     if result.status is Status.DIVERGED:
         why += "; it diverged"

@@ -16,7 +16,7 @@ import numpy as np
 from fedconvex._check import bad, whole
 from fedconvex.comparison.compared_rows import Rows
 
-FEWEST_HELD, FEWEST_KEPT = 2, 2  # rows of a client; a client with fewer than both together is trained on whole
+_FEWEST_HELD, _FEWEST_KEPT = 2, 2  # rows of a client; a client with fewer than both together is trained on whole
 _HELD, _FOLDS, _PARTS = 0, 1, 2  # purposes of draws
 _MOST_PARTS = 20  # that are held out in turn where nobody asks for it
 _TWICE, _ONCE = 5e5, 2e6  # rows times parameters times clients times parts/4, up to which rows are held out so often
@@ -92,7 +92,7 @@ def splits_of(rows: Rows, share: float, count: int, seed: int) -> list[list[Spli
         part = np.full(rows.y.size, -1, dtype=np.int64)
         for k, key in enumerate(rows.keys):
             mine = np.flatnonzero(rows.client == k)
-            if mine.size >= FEWEST_HELD + FEWEST_KEPT:
+            if mine.size >= _FEWEST_HELD + _FEWEST_KEPT:
                 draws = _generator(seed, key, _PARTS, repeat)
                 dealt = mine[draws.permutation(mine.size)]
                 part[dealt] = (int(draws.integers(parts)) + np.arange(mine.size)) % parts
@@ -119,8 +119,8 @@ def held_out(rows: Rows, share: float, seed: int) -> np.ndarray:
     held = np.zeros(rows.y.size, dtype=bool)
     for k, key in enumerate(rows.keys):
         mine = np.flatnonzero(rows.client == k)
-        m = max(FEWEST_HELD, round(share * mine.size))
-        if mine.size - m >= FEWEST_KEPT:
+        m = max(_FEWEST_HELD, round(share * mine.size))
+        if mine.size - m >= _FEWEST_KEPT:
             held[mine[_generator(seed, key, _HELD).permutation(mine.size)[:m]]] = True
     return held
 

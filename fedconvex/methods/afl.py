@@ -122,7 +122,7 @@ class WeightedSampling(NamedTuple):
         return hits[0], p * hits[1]
 
 
-def domain_sampling(who: str, x: Any) -> Any:
+def _domain_sampling(who: str, x: Any) -> Any:
     """Return a way to choose the domains that are asked."""
     if not hasattr(x, "shares") or isinstance(x, type):
         raise bad(who, "be DomainSampling() or WeightedSampling(draws)", f"{x!r}")
@@ -238,7 +238,7 @@ class AFL(MinimaxSettings):
     command = "afl"
     benchmarks: ClassVar[Any] = {"afl": {}}
 
-    sampling: Annotated[Any, domain_sampling] = DomainSampling()
+    sampling: Annotated[Any, _domain_sampling] = DomainSampling()
     batch_size: Count | None = None
     replacement: Flag = False
 

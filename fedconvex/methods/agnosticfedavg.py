@@ -45,7 +45,7 @@ class State(NamedTuple):
     t: int  # rounds done
 
 
-def as_tuple(who: str, x: Any) -> tuple[float, ...]:
+def _as_tuple(who: str, x: Any) -> tuple[float, ...]:
     """Return the numbers of a vector as a tuple."""
     return tuple(numeric(who, x).ravel().tolist())
 
@@ -106,7 +106,7 @@ class AgnosticFedAvg(local_work.AveragedWork):
     window: Count = 1
     uncertainty_set: domain_weighting.UncertaintySet = Simplex()
     ascent: domain_weighting.Ascent = EntropicStep()
-    domain_weights: Annotated[Any, as_tuple] | None = None
+    domain_weights: Annotated[Any, _as_tuple] | None = None
     sums: Annotated[Any, secure.as_sums] = secure.PlainSums()
 
     statistics = domain_weighting.statistics

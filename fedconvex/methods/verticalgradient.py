@@ -52,13 +52,13 @@ class Message(NamedTuple):
     last: np.ndarray  # (R, *model)
 
 
-def automatic_share(who: str, x: Any) -> Any:
+def _automatic_share(who: str, x: Any) -> Any:
     """Return "auto" or a number in [0, 1)."""
     return x if isinstance(x, str) and x == "auto" else share(who, x)
 
 
 AutomaticConstant = Annotated[Any, step_sizes.StepRule(automatic=True, decays=False)]
-Momentum = Annotated[Any, automatic_share]
+Momentum = Annotated[Any, _automatic_share]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from fedconvex.problems.protocol import has_one_model
 from fedconvex.theorems.agnostic_generalisation import vertex_bound
 from fedconvex.theory.complexity import finite_complexity
 
-RESTARTS = 10
+_RESTARTS = 10
 _STEPS = 300  # of Lloyd's algorithm from each start; it ends by itself
 _LABELS = 1000  # different ones that a histogram may have
 
@@ -294,7 +294,7 @@ def _k_means(points: np.ndarray, mass: np.ndarray, p: int, seed: int) -> tuple[n
     """Return the groups (K,) and the weighted sum of squares within them, the best of ten starts."""
     rng, best = np.random.default_rng(seed), (np.zeros(len(points), dtype=np.int64), np.inf)
     points = points - mass @ points
-    for _ in range(1 if p in (1, len(points)) else RESTARTS):
+    for _ in range(1 if p in (1, len(points)) else _RESTARTS):
         best = min(best, _lloyd(points, mass, _spread_out(points, mass, p, rng)), key=lambda found: found[1])
     return best
 

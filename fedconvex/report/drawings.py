@@ -25,7 +25,7 @@ _STYLE = {INK: "currentColor", _GRID: "var(--grid)"} | {v: f"var(--{k})" for k, 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def needs_matplotlib() -> None:
+def _needs_matplotlib() -> None:
     """Raise if drawings cannot be made.
 
     Raises
@@ -42,7 +42,7 @@ def needs_matplotlib() -> None:
 
 def needs_page() -> None:
     """Raise ImportError unless matplotlib and Jinja2 are installed."""
-    needs_matplotlib()
+    _needs_matplotlib()
     if find_spec("jinja2") is None:
         raise ImportError('a page must have jinja2: pip install "fedconvex[report]"')
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette, told apart with every common kind of colour vision; black stays with the text
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-MARKERS = ("o", "s", "^", "D", "v", "P")
+_MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
 def check_plot_path(path: str | os.PathLike[str] | None, who: str = "figure: path") -> Path | None:
@@ -277,7 +277,7 @@ def _set_axes(drawn: np.ndarray) -> None:
 def look_of(number: int, points: int) -> dict[str, Any]:
     """Return colour and sparse markers of curve ``number``, which has so many points."""
     every = max(1, points // 12)
-    style = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)], "markersize": 4}
+    style = {"color": COLOURS[number % len(COLOURS)], "marker": _MARKERS[number % len(_MARKERS)], "markersize": 4}
     return style | {"markevery": (number * every // 4, every)}
 
 

@@ -31,29 +31,29 @@ class Need(NamedTuple):
 
 
 KINKED = Need("a loss with kinks", lambda p: p.traits.kinked)
-CURVED = Need("a smooth loss whose curvature is known", lambda p: p.traits.curved and not p.traits.kinked)
-NOT_QUADRATIC = Need("a loss that is not quadratic", lambda p: not p.traits.quadratic)  # else one step is all of it
+_CURVED = Need("a smooth loss whose curvature is known", lambda p: p.traits.curved and not p.traits.kinked)
+_NOT_QUADRATIC = Need("a loss that is not quadratic", lambda p: not p.traits.quadratic)  # else one step is all of it
 BLOCKS = Need("one score, or a multinomial loss", lambda p: p.traits.multinomial or not p.traits.several)
-DUAL_STEP = Need("exact steps of its dual", lambda p: hasattr(p.loss, "dual_step"))
+_DUAL_STEP = Need("exact steps of its dual", lambda p: hasattr(p.loss, "dual_step"))
 STRONGLY_CONVEX = Need("l2 > 0", lambda p: p.l2 > 0.0)
-NO_FREE = Need("no free coordinates", lambda p: p.free is None)  # which would tie the coordinates of the dual
-PENALTY = Need("a penalty", lambda p: p.penalty is not None)
+_NO_FREE = Need("no free coordinates", lambda p: p.free is None)  # which would tie the coordinates of the dual
+_PENALTY = Need("a penalty", lambda p: p.penalty is not None)
 BY_PARTS = Need(
     "a penalty that is a sum over entries or groups",
     lambda p: is_entrywise(p.penalty) or hasattr(p.penalty, "blocks"),
 )
 DENSE = Need("dense rows", lambda p: not p.federation.is_sparse)
-ALL_ROWS = Need("no row of weight 0", lambda p: bool((p.per_row > 0.0).all()))
+_ALL_ROWS = Need("no row of weight 0", lambda p: bool((p.per_row > 0.0).all()))
 DIRECT = Need(f"at most {DIRECT_SIZE:,} parameters", lambda p: p.size <= DIRECT_SIZE)
-MANY_ROWS = Need("at least 1,000 rows", lambda p: p.federation.n >= 1000)
-PARTS_ENOUGH = Need("at least 128 rows for a parameter", lambda p: p.federation.n >= 128 * p.size)
+_MANY_ROWS = Need("at least 1,000 rows", lambda p: p.federation.n >= 1000)
+_PARTS_ENOUGH = Need("at least 128 rows for a parameter", lambda p: p.federation.n >= 128 * p.size)
 # where a search with a part of the Hessian is worth its own cost, and blocks of Hessians can be factored
 LARGE = Need("2^20 or more entries of the rows times outputs", lambda p: p.federation.n * p.size >= 1 << 20)
 WIDE = Need("32 to 4,000 features", lambda p: 32 <= p.federation.d <= 4000)
-TALL = Need("at least four rows for a feature", lambda p: p.federation.n >= 4 * p.federation.d)
+_TALL = Need("at least four rows for a feature", lambda p: p.federation.n >= 4 * p.federation.d)
 # where products with a Hessian are cheaper than the Hessian and its factor, which cost n d^2 and d^3/3 or more
-LOW = Need("500 or more features, and fewer than four rows for each", lambda p: p.size >= 500 and not TALL.met(p))
-ONE_SCORE = Need("one score", lambda p: not p.traits.several)
+LOW = Need("500 or more features, and fewer than four rows for each", lambda p: p.size >= 500 and not _TALL.met(p))
+_ONE_SCORE = Need("one score", lambda p: not p.traits.several)
 
 
 class Solver(NamedTuple):
@@ -77,20 +77,22 @@ STARTS = (
     Solver(
         "smooth.quasi_newton",
         "approach",
-        (STRONGLY_CONVEX, NOT_QUADRATIC, CURVED, LARGE, BLOCKS, DENSE, WIDE, TALL),
+        (STRONGLY_CONVEX, _NOT_QUADRATIC, _CURVED, LARGE, BLOCKS, DENSE, WIDE, _TALL),
     ),
-    Solver("smooth.newton", "solve_part", (STRONGLY_CONVEX, NOT_QUADRATIC, CURVED, DIRECT, PARTS_ENOUGH, ALL_ROWS)),
+    Solver("smooth.newton", "solve_part", (STRONGLY_CONVEX, _NOT_QUADRATIC, _CURVED, DIRECT, _PARTS_ENOUGH, _ALL_ROWS)),
 )
 # (problem, flat start, tol, when the clock began) -> Solution
 SMOOTH = (
     Solver(
-        "smooth.newton", "truncated_newton", (LOW, DENSE, ONE_SCORE, STRONGLY_CONVEX, NO_FREE, NOT_QUADRATIC, CURVED)
+        "smooth.newton",
+        "truncated_newton",
+        (LOW, DENSE, _ONE_SCORE, STRONGLY_CONVEX, _NO_FREE, _NOT_QUADRATIC, _CURVED),
     ),
     Solver("smooth.newton", "newton", (DIRECT,)),
     Solver("smooth.newton", "truncated_newton"),
 )
 SOLVERS = (
-    Solver("penalised.working_sets", "solve_penalised", (PENALTY,)),
+    Solver("penalised.working_sets", "solve_penalised", (_PENALTY,)),
     Solver("kinked.smoothing", "smoothing", (KINKED, STRONGLY_CONVEX)),
     *SMOOTH,
 )
@@ -99,7 +101,7 @@ PENALISED = (
     Solver("penalised.working_sets", "Search.by_working_sets", (BY_PARTS,)),
     Solver("penalised.accelerated", "accelerate"),
 )
-ASCENT = Solver("kinked.row_ascent", "ascend", (NO_FREE, DUAL_STEP, MANY_ROWS))  # before smoothing
+ASCENT = Solver("kinked.row_ascent", "ascend", (_NO_FREE, _DUAL_STEP, _MANY_ROWS))  # before smoothing
 
 
 def first_fit(table: Sequence[Solver], problem: Objective) -> Solver | None:

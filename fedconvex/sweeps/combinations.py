@@ -16,7 +16,7 @@ from fedconvex._files import identity
 from fedconvex.methods.parts.automatic_steps import resolved
 
 MOST_SETTINGS = 100_000
-RESERVED = ("problem", "method", "setting", "seed", "round", "value", "gap", "status", "floats_down", "floats_up")
+_RESERVED = ("problem", "method", "setting", "seed", "round", "value", "gap", "status", "floats_down", "floats_up")
 
 
 class Setting(NamedTuple):
@@ -198,7 +198,7 @@ def _check_names(
     """Raise where a name of the grid is unknown, ambiguous or a column, or a parameter has no values."""
     fields = list(dict.fromkeys(n for found in methods.values() for n in found))
     for name in values:
-        if name in RESERVED:
+        if name in _RESERVED:
             raise bad("sweep: grid", "name no column of the frame", name, "give the parameter another name")
         if name in fields and name in parameters:
             raise bad("sweep: grid", "name a setting of a method or of a problem", f"{name}, which both have")

@@ -52,8 +52,8 @@ __all__ = [
 ]
 
 SOURCE = "Mohri, Sivek, Suresh 2019, arXiv:1902.00146 (re-derived)"
-AGNOSTIC_RISK = Quantity("expected loss under every mixture of the domains, with probability 1 - delta")
-AGNOSTIC_EXCESS = Quantity(
+_AGNOSTIC_RISK = Quantity("expected loss under every mixture of the domains, with probability 1 - delta")
+_AGNOSTIC_EXCESS = Quantity(
     "(1 - delta)-quantile of sup over models and mixtures of L_lambda - empirical L_lambda", "excess of the true loss"
 )
 
@@ -230,7 +230,7 @@ def cover_bound(
         "deviation": M * math.sqrt(real("skew", skew, low=0.0) * (math.log(size) - math.log(d)) / (2.0 * m)),
         "distance of the target": M * real("distance", distance, low=0.0),
     }
-    return Bound(terms, AGNOSTIC_RISK, f"{SOURCE}, cover form", _bounded(M))
+    return Bound(terms, _AGNOSTIC_RISK, f"{SOURCE}, cover form", _bounded(M))
 
 
 def vertex_bound(empirical: Any, complexity: Any, sizes: Any, *, delta: float, largest: float = 1.0) -> Bound:
@@ -262,7 +262,7 @@ def vertex_bound(empirical: Any, complexity: Any, sizes: Any, *, delta: float, l
     k = int(np.argmax(L + 2.0 * R + deviation))
     terms = {"empirical": float(L[k]), "complexity": float(2.0 * R[k]), "deviation": float(deviation[k])}
     source = "fedconvex, agnostic bound by vertices (docs/theory/agnostic_generalisation.md)"
-    return Bound(terms, AGNOSTIC_RISK, source, (*_bounded(M), Hypothesis("Lambda is the simplex", f"p = {m.size}")))
+    return Bound(terms, _AGNOSTIC_RISK, source, (*_bounded(M), Hypothesis("Lambda is the simplex", f"p = {m.size}")))
 
 
 def excess_by_cover(complexity: float, skew: float, **sample: Any) -> Bound:
@@ -279,7 +279,7 @@ def excess_by_cover(complexity: float, skew: float, **sample: Any) -> Bound:
     >>> round(excess_by_cover(0.0, 1.0, rows=50, cover=1, eps=0.0, delta=0.05).value, 4)
     0.1731
     """
-    return replace(cover_bound(0.0, complexity, skew, **sample), quantity=AGNOSTIC_EXCESS)
+    return replace(cover_bound(0.0, complexity, skew, **sample), quantity=_AGNOSTIC_EXCESS)
 
 
 def excess_by_vertices(complexity: Any, sizes: Any, **sample: Any) -> Bound:
@@ -297,7 +297,7 @@ def excess_by_vertices(complexity: Any, sizes: Any, **sample: Any) -> Bound:
     0.1731
     """
     return replace(
-        vertex_bound(np.zeros(raw("sizes", sizes).shape), complexity, sizes, **sample), quantity=AGNOSTIC_EXCESS
+        vertex_bound(np.zeros(raw("sizes", sizes).shape), complexity, sizes, **sample), quantity=_AGNOSTIC_EXCESS
     )
 
 
@@ -327,7 +327,7 @@ def excess_direct(mean: Any, spread: Any, *, delta: float, largest: float = 1.0)
     k = int(np.argmax(E + deviation))
     terms = {"mean": float(E[k]), "deviation": float(deviation[k])}
     source = "fedconvex, direct agnostic bound (docs/theory/agnostic_generalisation.md)"
-    return Bound(terms, AGNOSTIC_EXCESS, source, _bounded(M))
+    return Bound(terms, _AGNOSTIC_EXCESS, source, _bounded(M))
 
 
 def _bounded(M: float) -> tuple[Hypothesis, ...]:
@@ -397,7 +397,7 @@ def _read_direct(s: Setting) -> Reading:
 
 
 _ABOUT: dict[str, Any] = {
-    "quantity": AGNOSTIC_EXCESS,
+    "quantity": _AGNOSTIC_EXCESS,
     "sample": excess,
     "exact": exact_excess,
     "interval": quantile,

@@ -14,7 +14,7 @@ from fedconvex.theory.bound import PrecisionError
 __all__ = ["STATEMENT", "THEOREMS", "clustered_rank"]
 
 NAME, SOURCE = "clustered-rank", "fedconvex, docs/theory/clustered_rank.md"
-SMALLEST = Quantity("K-th singular value of the clients' weighted gradients at w_T", "singular value", least=0.0)
+_SMALLEST = Quantity("K-th singular value of the clients' weighted gradients at w_T", "singular value", least=0.0)
 
 STATEMENT = Statement(
     page="clustered_rank",
@@ -78,7 +78,7 @@ def clustered_rank(slope: float, clients: int, size: int) -> Bound:
     slope = real("clustered_rank: slope", slope, low=0.0)
     K, p = whole("clustered_rank: clients", clients, low=1), whole("clustered_rank: size", size, low=1)
     few = Hypothesis("K <= p", f"{K} clients, {p} coefficients", K <= p)
-    return Bound({"gradient": slope / math.sqrt(K)}, SMALLEST, SOURCE, require(SOURCE, few))
+    return Bound({"gradient": slope / math.sqrt(K)}, _SMALLEST, SOURCE, require(SOURCE, few))
 
 
 # ---------------------------------------------------------------- read off a setting
@@ -119,7 +119,7 @@ THEOREMS = (
     Theorem(
         name=NAME,
         title="The rank of a clustered covariance",
-        quantity=SMALLEST,
+        quantity=_SMALLEST,
         bound=clustered_rank,
         read=_read,
         exact=at_rounds(_smallest, _rounding),

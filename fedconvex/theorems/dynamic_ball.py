@@ -155,7 +155,7 @@ def reach(
     """
     mu, r0 = real("step_size", step_size, low=0.0, strict=True), real("start", start, low=0.0)
     T = None if rounds is None else whole("rounds", rounds)
-    require(NAME, *bounded_walk(longest))
+    require(NAME, *_bounded_walk(longest))
     Q = real("longest", longest, low=0.0)
     agents = {"participation": participation, "batch_size": batch_size, "local_steps": local_steps}
     pull = _Pull.of(problem, mu, agents)
@@ -254,7 +254,7 @@ def _along(who: str, x: Any, T: int) -> np.ndarray:
     return a
 
 
-def bounded_walk(longest: Any) -> tuple[Hypothesis, ...]:
+def _bounded_walk(longest: Any) -> tuple[Hypothesis, ...]:
     """Return the hypothesis that no step of the target is longer than some number."""
     text = "drift of bounded steps, MovingTarget(..., bounded=True)"
     return (
@@ -332,7 +332,7 @@ class _Pull(NamedTuple):
 def _read(s: Setting) -> Reading:
     agents, mu, p, start2 = agents_of(s), step_of(s), s.problem, error2_of(s)
     longest, drift2 = getattr(p, "longest", 0.0), drift_square(p)
-    checked = require(NAME, *bounded_walk(longest))
+    checked = require(NAME, *_bounded_walk(longest))
     radius = reach(p, step_size=mu, longest=longest, rounds=s.rounds, start=math.sqrt(start2), **agents)
     given = {"constants": tracking_constants(p, radius), "step_size": mu, "drift2": drift2, **agents}
     return Reading(given | {"rounds": s.rounds, "start2": start2}, checked)
@@ -349,19 +349,19 @@ def _still() -> Problem:
 
 
 @example("moving breast cancer", "breast_cancer, 8 hospitals, three features, logistic loss", "real")
-def moving_breast_cancer() -> Problem:
+def _moving_breast_cancer() -> Problem:
     """Radius, texture and smoothness of 569 patients; a target that moves by steps of one length."""
     return MovingTarget(_still(), 1e-3, bounded=True)
 
 
 @example("breast cancer, normal drift", "the same with normal steps, which no ball holds", "real")
-def normal_breast_cancer() -> Problem:
+def _normal_breast_cancer() -> Problem:
     """Take the same covariance, and steps of any length."""
     return MovingTarget(_still(), 1e-3)
 
 
 @example("moving logistic", "10 clients with two features and models of their own, logistic loss")
-def moving_logistic() -> Problem:
+def _moving_logistic() -> Problem:
     """Noise dominates: twenty rows a client, a target that hardly moves."""
     data = datasets.logistic_federation(10, 2, 20, model_shift=1.0, seed=0)
     return MovingTarget(Problem(data.federation, Logistic(), 0.1), 1e-6, bounded=True)
@@ -394,11 +394,11 @@ THEOREMS = (
         ),
         rounds=20,
         checks=(
-            moving_breast_cancer,
-            _from_minimiser(moving_logistic, 3, batch_size=4, participation=10),  # data variability
-            _from_minimiser(moving_logistic, 3, batch_size=None, participation=1),  # model variability
-            _from_minimiser(moving_breast_cancer, 20, batch_size=None, participation=8),  # tracking
-            normal_breast_cancer,  # steps of any length
+            _moving_breast_cancer,
+            _from_minimiser(_moving_logistic, 3, batch_size=4, participation=10),  # data variability
+            _from_minimiser(_moving_logistic, 3, batch_size=None, participation=1),  # model variability
+            _from_minimiser(_moving_breast_cancer, 20, batch_size=None, participation=8),  # tracking
+            _normal_breast_cancer,  # steps of any length
         ),
     ),
 )

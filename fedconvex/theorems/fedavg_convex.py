@@ -307,7 +307,7 @@ BOUNDED: dict[str, Any] = {
     "losses": ("squared", "logistic", "hinge"),
     "rounds": (1, 400),
 }
-SPACE = local_sgd_space(fixed_step, 0.25, **BOUNDED)
+_SPACE = local_sgd_space(fixed_step, 0.25, **BOUNDED)
 
 WITHIN_REACH = (  # of exact worst cases: (M, tau, T) = (2, 2, 1..3), (2, 3, 2), (3, 2, 2), and equal clients
     Check(two_clients, fixed_step(0.25, local_steps=2), 1),
@@ -349,7 +349,7 @@ THEOREMS = (
             breast_cancer_by_size,
         ),
         worst_case=UniformUpper,
-        space=SPACE,
+        space=_SPACE,
     ),
     Theorem(
         name="fedavg-convex-tuned",

@@ -33,8 +33,8 @@ __all__ = [
     "fedprox_bias",
 ]
 
-PATEL = "Patel et al. 2024, Proposition 21 (re-derived, weighted)"
-BIAS = "fedconvex, bias of {} on quadratics (docs/theory/fedavg_limit.md, {})"
+_PATEL = "Patel et al. 2024, Proposition 21 (re-derived, weighted)"
+_BIAS = "fedconvex, bias of {} on quadratics (docs/theory/fedavg_limit.md, {})"
 
 LI = "Li et al. 2020, arXiv:1907.02189, Theorem 4 (explicit form: docs/theory/fedavg_limit.md)"
 
@@ -142,7 +142,7 @@ def fedavg_bias(constants: Constants, clients: Spread, *, step_size: float, loca
     1.3333333333333333
     """
     instance("fedavg_bias: clients", clients, Spread)
-    theorem = BIAS.format("FedAvg", "B1")
+    theorem = _BIAS.format("FedAvg", "B1")
     eta, E, c, gain, requires = _contraction(theorem, constants, step_size, local_steps)
     j = np.arange(1, E)
     lag = eta**2 * float(np.sum(j * c ** (j - 1.0))) / gain
@@ -162,7 +162,7 @@ def fedprox_bias(constants: Constants, clients: Spread, *, proximal_mu: float) -
     1.0
     """
     instance("fedprox_bias: clients", clients, Spread)
-    theorem = BIAS.format("FedProx", "B2")
+    theorem = _BIAS.format("FedProx", "B2")
     prox = real("proximal_mu", proximal_mu, low=0.0, strict=True)
     mu, _, requires = _curvature(theorem, constants)
     bias = clients.tau_rms * clients.zeta_star / (mu * (mu + prox))
@@ -182,9 +182,9 @@ def fedavg_limit_patel(constants: Constants, clients: Spread, *, step_size: floa
     2.0
     """
     instance("fedavg_limit_patel: clients", clients, Spread)
-    eta, E, c, gain, requires = _contraction(PATEL, constants, step_size, local_steps)
+    eta, E, c, gain, requires = _contraction(_PATEL, constants, step_size, local_steps)
     factor = eta * E * c ** (E - 1) / gain
-    return Bound({"drift": factor * clients.tau * clients.xi}, LIMIT_TO_MINIMISERS, PATEL, requires)
+    return Bound({"drift": factor * clients.tau * clients.xi}, LIMIT_TO_MINIMISERS, _PATEL, requires)
 
 
 def fedavg_constant_steps(

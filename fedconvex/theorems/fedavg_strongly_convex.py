@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 SOURCE = "Li et al. 2020, arXiv:1907.02189"
-RECORDED = 256  # trajectories that are followed step by step to find the ball that a run stays in
+_RECORDED = 256  # trajectories that are followed step by step to find the ball that a run stays in
 
 STATEMENT = Statement(
     page="fedavg_strongly_convex",
@@ -377,15 +377,15 @@ def along_the_run(s: Setting) -> Reading:
 def _reach(s: Setting) -> float:
     """Largest distance from w* of any local iterate of any client, in recorded trajectories of this seed."""
     p, every = s.problem, replace(s.method, participation=1.0, shadow=True)
-    clients = np.tile(np.arange(p.federation.K), (RECORDED, 1))
+    clients = np.tile(np.arange(p.federation.K), (_RECORDED, 1))
     key, w, far = key_from_seed(s.seed), p.solve().w, 0.0
-    runs = iterate(s.method, p, rounds=s.rounds, seed=s.seed, trajectories=RECORDED, start=s.start)
+    runs = iterate(s.method, p, rounds=s.rounds, seed=s.seed, trajectories=_RECORDED, start=s.start)
     for t, state in runs:
         if t == s.rounds:
             break
-        draws = Draws(key, np.arange(RECORDED), t)
+        draws = Draws(key, np.arange(_RECORDED), t)
         reply, _ = every.local(p, every.broadcast(state), clients, None, draws)
-        error = np.concatenate([(state.w - w)[:, None], (reply.path - w).reshape(RECORDED, -1, *w.shape)], axis=1)
+        error = np.concatenate([(state.w - w)[:, None], (reply.path - w).reshape(_RECORDED, -1, *w.shape)], axis=1)
         far = max(far, float(np.sqrt(np.sum(error.reshape(*error.shape[:2], -1) ** 2, axis=2).max())))
     return far
 

@@ -32,7 +32,7 @@ __all__ = [
 
 ENUMERATED = 5000  # samples of clients that are enumerated for an exact expectation
 PAPER = "Li et al. 2020, MLSys, Theorem 4 (re-derived)"
-SHARP = "fedconvex, FedProx without sampling terms (docs/theory/fedprox.md)"
+_SHARP = "fedconvex, FedProx without sampling terms (docs/theory/fedprox.md)"
 CONVEX = "fedconvex, FedProx for convex clients (docs/theory/fedprox.md)"
 
 NEXT_VALUE = Quantity(
@@ -156,7 +156,7 @@ def fedprox(constants: Constants, *, value: float, gradient_norm: float, **setti
 
 def fedprox_sharp(constants: Constants, *, value: float, gradient_norm: float, **setting: Any) -> Bound:
     """Return the bound without sampling terms; arguments as for `fedprox`, without participants."""
-    return _descent(SHARP, *fedprox_rho_sharp(constants, **setting), value, gradient_norm)
+    return _descent(_SHARP, *fedprox_rho_sharp(constants, **setting), value, gradient_norm)
 
 
 def fedprox_convex(constants: Constants, *, value: float, gradient_norm: float, **setting: Any) -> Bound:
@@ -185,7 +185,7 @@ def fedprox_rho_sharp(
     constants: Constants, *, proximal_mu: float, inexactness: float = 0.0, nonconvexity: float | None = None
 ) -> tuple[float, tuple[Hypothesis, ...]]:
     """Return rho without sampling terms, of either sign, and the hypotheses."""
-    mu, L, B, gamma, mubar, requires = _setting(SHARP, constants, proximal_mu, inexactness, nonconvexity)
+    mu, L, B, gamma, mubar, requires = _setting(_SHARP, constants, proximal_mu, inexactness, nonconvexity)
     return _sharp(mu, L, B, gamma, mubar), requires
 
 
@@ -246,8 +246,8 @@ MEANINGS = {
 
 
 FORMULA_SHARP = "(1 - gamma * B - L * b) / mu - L * b**2 / 2"
-FORMULA_PAPER = f"{FORMULA_SHARP} - sqrt(2 / S) * b - (2 * sqrt(2 * S) + 2) / S * L * b**2"
-FORMULA_CONVEX = "(1 - L * (1 + B) / (2 * (L + mu)) - gamma * B) / mu - L * b**2 / 2"
+_FORMULA_PAPER = f"{FORMULA_SHARP} - sqrt(2 / S) * b - (2 * sqrt(2 * S) + 2) / S * L * b**2"
+_FORMULA_CONVEX = "(1 - L * (1 + B) / (2 * (L + mu)) - gamma * B) / mu - L * b**2 / 2"
 
 # ---------------------------------------------------------------- read off a setting
 
@@ -366,7 +366,7 @@ def least_bound_proximal(**settings: Any) -> MethodRule:
     return MethodRule("the 2^j L with the least bound", least_bound(method))
 
 
-def given_proximal(mu: float, draws: int = 0) -> MethodRule:
+def _given_proximal(mu: float, draws: int = 0) -> MethodRule:
     """Return FedProx with exact local solutions and so many times L for its weight, everybody or so many draws."""
 
     def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> FedProx:
@@ -377,7 +377,7 @@ def given_proximal(mu: float, draws: int = 0) -> MethodRule:
 
 
 _SPACE = Space(
-    lambda k: given_proximal(k["mu"], int(k["draws"])),
+    lambda k: _given_proximal(k["mu"], int(k["draws"])),
     {"mu": Real(0.05, 50.0), "draws": Whole(0, 3)},
     losses=("squared", "squared", "logistic"),
     rounds=(1, 1),
@@ -399,7 +399,7 @@ THEOREMS = (
         name="fedprox",
         title="FedProx, descent (Li et al.)",
         bound=fedprox,
-        formula=_formula(FORMULA_PAPER),
+        formula=_formula(_FORMULA_PAPER),
         read=_reader(True),
         says="One round with exact or inexact proximal solutions decreases F by rho‖grad F‖², for K sampled clients.",
         loose="Terms of the sampling that are not needed; with many clients and equal parabolas it is sharp.",
@@ -427,7 +427,7 @@ THEOREMS = (
         name="fedprox-convex",
         title="FedProx, convex descent",
         bound=fedprox_convex,
-        formula=_formula(FORMULA_CONVEX),
+        formula=_formula(_FORMULA_CONVEX),
         read=_reader(False),
         says="The same with the convexity of every client, for smaller proximal weights.",
         loose=_EQUALITY,

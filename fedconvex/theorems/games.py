@@ -37,8 +37,8 @@ __all__ = ["STATEMENT", "THEOREMS", "game_buffer", "game_certificate", "game_rou
 
 NAME = "games"
 SOURCE = "fedconvex, docs/theory/games.md"
-REGRETS = Quantity("sum over players of R^e(s_T) - min R^e over the own box", "sum of regrets", least=0.0)
-PREDICTOR_ERROR = Quantity(
+_REGRETS = Quantity("sum over players of R^e(s_T) - min R^e over the own box", "sum of regrets", least=0.0)
+_PREDICTOR_ERROR = Quantity(
     "‖s_T - v‖_inf", "error of the predictor", dimension=Dimension.LENGTH, by_rounds=False, least=0.0
 )
 MOVES = Quantity("moves until the strategies are in equilibrium", "moves", by_rounds=False, least=0.0)
@@ -133,7 +133,7 @@ def game_certificate(gradients: Any, strategies: Any, bound: float) -> Bound:
     far = float(np.abs(w).max(initial=0.0))
     inside = require(SOURCE, Hypothesis("strategies in their boxes", f"‖w‖_inf = {far:g}, B = {B:g}", far <= B))
     each = np.abs(F) * (B + np.sign(F) * w)
-    return Bound({"N": float(each.sum())}, REGRETS, SOURCE, inside)
+    return Bound({"N": float(each.sum())}, _REGRETS, SOURCE, inside)
 
 
 def game_buffer(players: int, buffer: int, rounds: int, start: float) -> Bound:
@@ -162,7 +162,7 @@ def game_buffer(players: int, buffer: int, rounds: int, start: float) -> Bound:
     long = Hypothesis("a buffer as long as there are players", f"b = {b}, E = {E}, radius {radius:.6g}", b >= E)
     start = real("game_buffer: start", start, low=0.0)
     r = float(buffer_errors(E, b, rounds)[-1])
-    return Bound({"error": abs(r) * start}, PREDICTOR_ERROR, SOURCE, require(SOURCE, long))
+    return Bound({"error": abs(r) * start}, _PREDICTOR_ERROR, SOURCE, require(SOURCE, long))
 
 
 def game_rounds(coefficients: Any, bound: float) -> Bound:
@@ -313,7 +313,7 @@ THEOREMS = (
     Theorem(
         name="game-certificate",
         title="Games: the certificate of an equilibrium",
-        quantity=REGRETS,
+        quantity=_REGRETS,
         bound=game_certificate,
         read=_read_certificate,
         exact=at_rounds(lambda s, w: float(_game(s).regrets(w).sum()), _rounding),
@@ -336,7 +336,7 @@ THEOREMS = (
     Theorem(
         name="game-buffer",
         title="FL Games: buffered play with equal coefficients",
-        quantity=PREDICTOR_ERROR,
+        quantity=_PREDICTOR_ERROR,
         bound=game_buffer,
         read=_read_buffer,
         exact=at_rounds(_error, _error_rounding),

@@ -255,7 +255,7 @@ def best_penalty(**settings: Any) -> MethodRule:
     return MethodRule("(mu L)^(1/2), the best", lambda theorem, problem, start, rounds: ProgressiveHedging(**settings))
 
 
-def given_penalty(share: float) -> MethodRule:
+def _given_penalty(share: float) -> MethodRule:
     """Return progressive hedging with so many times its best penalty."""
 
     def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> ProgressiveHedging:
@@ -288,6 +288,6 @@ THEOREMS = (
             Check(two_logistic_clients, best_penalty(), 3),  # within reach of exact worst cases
             Check(flat_and_steep, best_penalty(), 3, all_ones),
         ),
-        space=Space(lambda k: given_penalty(k["rho"]), {"rho": Real(0.03, 30.0)}, rounds=(1, 10)),
+        space=Space(lambda k: _given_penalty(k["rho"]), {"rho": Real(0.03, 30.0)}, rounds=(1, 10)),
     ),
 )

@@ -19,7 +19,7 @@ __all__ = ["STATEMENT", "THEOREMS", "hybrid_dual_rate", "hybrid_reduction", "hyb
 
 NAME = "hybrid"
 SOURCE = "fedconvex, docs/theory/hybrid.md"
-DUAL = Quantity("E[D* - D(alpha_T)], of the dual variables", "dual suboptimality", **FROM_MINIMUM)
+_DUAL = Quantity("E[D* - D(alpha_T)], of the dual variables", "dual suboptimality", **FROM_MINIMUM)
 SUBOPTIMALITY = Quantity("F(w_T) - F*, of the blocks together", "suboptimality", **FROM_MINIMUM)
 
 STATEMENT = Statement(
@@ -131,7 +131,7 @@ def hybrid_dual_rate(
     checked = require(NAME, Hypothesis("a smooth loss", f"mu={mu:g}", mu > 0.0))
     s = mu * l2 * n / (mu * l2 * n + N * R * R)
     factor = (1.0 - s) ** 2 if q == 1.0 and N == n else 1.0 - q * s
-    return Bound({"contraction": factor**T * gap}, DUAL, SOURCE, checked)
+    return Bound({"contraction": factor**T * gap}, _DUAL, SOURCE, checked)
 
 
 def hybrid_tracked_rate(
@@ -325,7 +325,7 @@ THEOREMS = (
     Theorem(
         name="hybrid-dual",
         title="Dual ascent over blocks: rows of all groups at once",
-        quantity=DUAL,
+        quantity=_DUAL,
         bound=hybrid_dual_rate,
         read=_read_dual,
         exact=_dual_exact,

@@ -26,7 +26,7 @@ __all__ = ["STATEMENT", "THEOREMS", "irmv1_certificate", "irmv1_dual"]
 
 NAME, SOURCE = "irmv1", "fedconvex, docs/theory/irmv1.md"
 SUBOPTIMALITY = Quantity("J(w_T) - min J, min J the least of many local minima", "suboptimality", least=0.0)
-DUAL_VALUE = Quantity("D(mu) at mu_e = 1/2 + 2 lam g_e(w_T)", "dual value")
+_DUAL_VALUE = Quantity("D(mu) at mu_e = 1/2 + 2 lam g_e(w_T)", "dual value")
 
 STATEMENT = Statement(
     page="irmv1",
@@ -129,7 +129,7 @@ def irmv1_dual(value: float, least: float) -> Bound:
     """
     value, least = real("irmv1_dual: value", value), real("irmv1_dual: least", least)
     definite = Hypothesis("M > 0", f"least eigenvalue {least:.4g}", least > 0.0)
-    return Bound({"J": value}, DUAL_VALUE, SOURCE, require(SOURCE, definite))
+    return Bound({"J": value}, _DUAL_VALUE, SOURCE, require(SOURCE, definite))
 
 
 # ---------------------------------------------------------------- what a run shows
@@ -220,7 +220,7 @@ THEOREMS = (
     Theorem(
         name="irmv1-dual",
         title="IRMv1: a lower bound of the global minimum",
-        quantity=DUAL_VALUE,
+        quantity=_DUAL_VALUE,
         bound=irmv1_dual,
         read=_read_dual,
         exact=at_rounds(_dual, lambda s, w: 2.0 * _environments(s).rounding(w)),

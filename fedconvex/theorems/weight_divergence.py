@@ -22,7 +22,7 @@ __all__ = [
     "label_distance",
 ]
 
-ZHAO = "Zhao et al. 2018, arXiv:1806.00582, Proposition 3.1 (re-derived)"
+_ZHAO = "Zhao et al. 2018, arXiv:1806.00582, Proposition 3.1 (re-derived)"
 CONVEX = "fedconvex, weight divergence of convex FedAvg (docs/theory/weight_divergence.md)"
 
 WEIGHT_DIVERGENCE = Quantity(
@@ -244,19 +244,19 @@ def divergence_zhao(
     instance("divergence_zhao: constants", constants, Constants)
     eta, T = real("step_size", step_size, low=0.0, strict=True), whole("local_steps", local_steps, low=1)
     start = real("previous", previous, low=0.0)
-    p = client_weights(ZHAO, constants)
+    p = client_weights(_ZHAO, constants)
     lam = vector("lipschitz", lipschitz)
     P = _path("shares", shares, (p.size, lam.size))
     g = _path("gradient_norms", gradient_norms, (T - 1,))
     off = float(np.abs(P.sum(axis=1) - 1.0).max())
     requires = require(
-        ZHAO,
+        _ZHAO,
         Hypothesis("all clients share the class conditionals", f"{P.shape[1]} classes"),
         Hypothesis("class shares that sum to one", f"largest deviation {off:g}", off <= 1e-9),
         Hypothesis("finite lambda_y >= 0", f"largest {lam.max():g}", bool(np.isfinite(lam).all() and (lam >= 0).all())),
     )
     a = 1.0 + eta * (P @ lam)
-    return _unrolled(ZHAO, p, a, np.outer(g, _label_distance(P, p)), eta, T, start, requires)
+    return _unrolled(_ZHAO, p, a, np.outer(g, _label_distance(P, p)), eta, T, start, requires)
 
 
 def _label_distance(shares: np.ndarray, p: np.ndarray) -> np.ndarray:
@@ -330,11 +330,11 @@ def _read_convex(s: Setting) -> Reading:
 
 def _read_zhao(s: Setting) -> Reading:
     """Take the pooled rows of a class for the losses of the class."""
-    eta, T = _full_steps(ZHAO, s)
+    eta, T = _full_steps(_ZHAO, s)
     p, fed = s.problem, s.problem.federation
     labelled = traits(p.loss).task == "classification"
     labels = Hypothesis("labels that are classes", f"{p.loss!r}", labelled)
-    require(ZHAO, labels, _same_conditionals(p))
+    require(_ZHAO, labels, _same_conditionals(p))
     pooled = Federation.from_arrays(fed.X, fed.y, fed.y, sample_weight=fed.sample_weight)
     classes = Problem(pooled, p.loss, p.l2, "uniform", intercept=p.intercept)
     central, largest = _descent(s, s.rounds), np.empty((s.rounds, T - 1))

@@ -193,7 +193,7 @@ def counts_apart() -> Problem:
 
 
 @example("large sites, logistic", "6 clients of 400 rows, logistic loss")
-def large_sites() -> Problem:
+def _large_sites() -> Problem:
     """Of one distribution."""
     return Problem(datasets.logistic_federation(6, 3, 400, seed=0).federation, Logistic())
 
@@ -223,7 +223,7 @@ THEOREMS = (
         checks=(
             two_counts,
             counts_apart,
-            large_sites,
+            _large_sites,
             shifted_logistic,
             uneven_logistic,
             breast_cancer_two,

@@ -32,7 +32,7 @@ from fedconvex.solvers.certificates.rank import rank_bound
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.rows.working_hessian import weighted_gram
 
-INSIDE = (0.1, 1e-3, 1e-6, 1e-9)  # shares of the range of slopes that rows of B keep from its ends, tried in turn
+_INSIDE = (0.1, 1e-3, 1e-6, 1e-9)  # shares of the range of slopes that rows of B keep from its ends, tried in turn
 LEAST = 1e-12  # tau
 
 
@@ -42,7 +42,7 @@ def band_gap(problem: Objective, w: np.ndarray, g: np.ndarray, error: np.ndarray
     kappa, (low, high) = kind.smoothness, kind.slope_range(fed.y)
     slopes, off = problem.row_values_and_slopes(w)[1], problem.in_scores * EPS * problem.reach(w)
     inside, width = np.minimum(slopes - low, high - slopes), float(np.max(high - low))
-    for share in INSIDE:
+    for share in _INSIDE:
         t = share * width if math.isfinite(width) else share
         h = np.where(inside > t, kappa * problem.per_row, 0.0)
         H = _gram(problem, h)

@@ -93,13 +93,13 @@ def certified_gap(
     if not factor.full:
         origin += f", rank {int(factor.keep.sum())} of {factor.keep.size}"
     if factor.flat(problem):
-        gap = newton_gap(problem, factor, nu)
+        gap = _newton_gap(problem, factor, nu)
         gap = min(gap, best.gap) if kind.quadratic else gap
         return Certificate(gap, origin, True, gap) if gap < best.gap or kind.quadratic else best
     return _within_reach(problem, w, F, factor, nu, best, origin) if problem.strong_convexity == 0.0 else best
 
 
-def newton_gap(
+def _newton_gap(
     problem: Objective, factor: Factor, nu: float, drop: float = 0.0, bend: float = 0.0, moved: float = 0.0
 ) -> float:
     """Return a bound of F(w) - F(w + v) from nu = sqrt(g'H⁺g), or inf.
@@ -139,7 +139,7 @@ def _within_reach(
         far = float(np.float64(budget) / (steep * scores * share)) - here
         reach = max(10.0 ** math.floor(math.log10(far)), 10.0 * here) if 0.0 < far < 1e300 else 10.0 * here
         along = scores * share * (reach + here)
-        gap = newton_gap(problem, factor, nu, steep * along, math.sqrt(curved) * along, along)
+        gap = _newton_gap(problem, factor, nu, steep * along, math.sqrt(curved) * along, along)
     if not gap < 0.5 * best.gap:
         return best._replace(origin=f"{best.origin}; {left}")
     return best._replace(origin=f"{best.origin}; up to reach {reach:.3g}: {left}", gap_within=gap, reach=reach)

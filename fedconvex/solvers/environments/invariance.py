@@ -28,7 +28,7 @@ from scipy.optimize import minimize
 from fedconvex.solvers.conic import attempt
 
 _EPS = float(np.finfo(np.float64).eps)
-DEFINITE = 1e-10  # eigenvalues below this share of the largest may be zero up to rounding
+_DEFINITE = 1e-10  # eigenvalues below this share of the largest may be zero up to rounding
 
 
 class Environments(NamedTuple):
@@ -98,7 +98,7 @@ class Environments(NamedTuple):
         """
         v, S, least = self.pooled()
         lam = np.linalg.eigvalsh(S)
-        if lam[0] <= DEFINITE * lam[-1]:
+        if lam[0] <= _DEFINITE * lam[-1]:
             return v, np.full(v.size, np.inf)
         room = max(value - least, 0.0) + self.rounding(v)
         return v, np.sqrt(2.0 * room * np.diag(np.linalg.inv(S)))
@@ -143,7 +143,7 @@ def shortfall(problem: Environments, v: np.ndarray) -> float:
     if not np.isfinite(M).all():
         return math.inf
     lam, V = np.linalg.eigh(M)
-    if not lam[0] > DEFINITE * np.abs(lam).max():
+    if not lam[0] > _DEFINITE * np.abs(lam).max():
         return math.inf
     return float(((V.T @ problem.gradient(v)) ** 2 / lam).sum()) / 4.0
 
@@ -156,7 +156,7 @@ def dual_bound(problem: Environments, mu: np.ndarray) -> float:
         return -math.inf
     lam, V = np.linalg.eigh(M)
     top = float(np.abs(mu) @ np.abs(problem.S).sum(axis=2).max(axis=1))  # multipliers of both signs may cancel
-    if not lam[0] > DEFINITE * top:
+    if not lam[0] > _DEFINITE * top:
         return -math.inf
     cost = np.where(mu == 0.5, 0.0, (0.5 - mu) ** 2 / (4.0 * problem.lam)) if problem.lam else np.zeros(mu.size)
     if problem.lam == 0.0 and (mu != 0.5).any():

@@ -49,7 +49,7 @@ from fedconvex.solvers.smooth.newton import polish
 from fedconvex.solvers.solution import DIRECT_SIZE, above
 
 MAX_ITERATIONS = 200
-CHORD = 0.05  # a factored Hessian is kept for as long as steps with it gain so much on each other
+_CHORD = 0.05  # a factored Hessian is kept for as long as steps with it gain so much on each other
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ def saddle_point(
     for iterations in range(1, MAX_ITERATIONS + 1):  # noqa: B007
         noise = 4e-15 * (1.0 + abs(float(F.max())))
         found = None if factor is None else _model(factor, sets, F, J)
-        if factor is None or found is None or not found[2] <= max(CHORD * before, noise):
+        if factor is None or found is None or not found[2] <= max(_CHORD * before, noise):
             weighted = domains.reweighted(mix)
             factor = Factor(weighted, w, weighted.flat_hessian(w), False)
             found = _model(factor, sets, F, J)

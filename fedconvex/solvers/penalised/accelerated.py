@@ -17,7 +17,7 @@ import numpy as np
 from fedconvex.kernels.penalised import proximal_point
 
 MOST_STEPS = 50_000
-CHECK_EVERY = 20
+_CHECK_EVERY = 20
 
 
 def accelerate(search: Any) -> None:
@@ -26,7 +26,7 @@ def accelerate(search: Any) -> None:
     v, t, L, idle, stretch = w, 1.0, 1.0, 0, _stretch(problem)
     least, F = math.inf, math.inf
     for step in range(MOST_STEPS):
-        if step % CHECK_EVERY == 0:
+        if step % _CHECK_EVERY == 0:
             search.move_to(w)
             search.look()
             stuck = search.gap > 0.9 * least and search.F >= F - 1e-4 * search.gap

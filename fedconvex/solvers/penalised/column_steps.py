@@ -20,7 +20,7 @@ from fedconvex.kernels.column_epochs import column_epoch
 from fedconvex.kernels.penalised import entry_values
 
 SMALL = 128  # entries up to which the Hessian is formed at once
-DEPTH = 5  # steps that an extrapolated point is made of
+_DEPTH = 5  # steps that an extrapolated point is made of
 ROUNDS = 10  # epochs over the entries that are not 0, between two over all
 
 
@@ -114,7 +114,7 @@ class ColumnModel:
                 return count
             points.append(self.x[active])
             moves.append(self.v.copy())
-            if len(points) > DEPTH:
+            if len(points) > _DEPTH:
                 self._extrapolate(active, np.array(points), np.array(moves))
                 points, moves = [self.x[active]], [self.v.copy()]
         return ROUNDS

@@ -17,7 +17,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from fedconvex.kernels import penalised
 from fedconvex.solvers.objective import Objective
 
-MOST_TURNS = 200
+_MOST_TURNS = 200
 EPOCHS = 4  # between two Newton steps
 
 
@@ -43,7 +43,7 @@ class _Steps:
         prepared, epochs = self.prepare(H, J), EPOCHS
         size = np.sqrt(np.maximum(np.diag(H), 0.0))
         least = 4e-16 * float((np.abs(g[size > 0.0]) / size[size > 0.0]).max(initial=0.0))
-        for _ in range(MOST_TURNS):
+        for _ in range(_MOST_TURNS):
             most = self.epochs(prepared, H, x, r, epochs, goal)
             if most <= max(goal, least):
                 break

@@ -35,7 +35,7 @@ from fedconvex.solvers.penalised.model_steps import EntrySteps, GroupSteps
 from fedconvex.solvers.rows.working_hessian import WorkingHessian
 from fedconvex.solvers.solution import DIRECT_SIZE, Solution
 
-FIRST_SET = 256  # entries of the first working set
+_FIRST_SET = 256  # entries of the first working set
 MOST_ROUNDS = 200
 FLAT = 1e-3  # share of sup l'' that every row is taken to have at least at first, so that steps stay finite
 
@@ -168,7 +168,7 @@ class Search:
     def by_working_sets(self) -> None:
         """Take steps 1 to 5 until the gap is small, or shrinks no more."""
         steps = (EntrySteps if is_entrywise(self.problem.penalty) else GroupSteps)(self.problem)
-        idle, last, size, F, J = 0, math.inf, FIRST_SET, math.inf, self.free_entries
+        idle, last, size, F, J = 0, math.inf, _FIRST_SET, math.inf, self.free_entries
         for _ in range(MOST_ROUNDS):
             before = self.gap
             self.look()  # 1, 2
@@ -183,7 +183,7 @@ class Search:
                 break
             support = int(np.count_nonzero(self.w)) - self.free_entries.size
             full = J.size > 0 and support > 0.9 * J.size  # more are to come
-            size = max(size, (4 if J.size == FIRST_SET else 2) * support if full else 32 + support + support // 4)
+            size = max(size, (4 if J.size == _FIRST_SET else 2) * support if full else 32 + support + support // 4)
             J = steps.chosen(self.w, np.where(self.alive | (self.w != 0.0), wrong, 0.0), size)  # 3
             rough = full or support == 0
             if not self._on_set(steps, J, (1e-2 if rough else 1e-4) * found, rough, slow):
@@ -268,7 +268,7 @@ class Search:
         strong = problem.l2 > 0.0 or strong_convexity(problem.penalty) > 0.0
         attained = problem.traits.quadratic or ((strong or self._coercive()) and dual.bounded)
         seconds = time.perf_counter() - self.begun
-        few = self.tol is None or self.alive.sum() <= FIRST_SET  # a Hessian takes longer than the rest
+        few = self.tol is None or self.alive.sum() <= _FIRST_SET  # a Hessian takes longer than the rest
         unique = attained and few and self._unique(self.free_entries if strong else np.flatnonzero(self.alive))
         w, off = problem.unflatten(self.w.copy()), problem.rounding(self.w, self.F)
         lower = self.best - 2.0 * off

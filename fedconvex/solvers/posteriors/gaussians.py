@@ -62,7 +62,7 @@ def dense(A: np.ndarray) -> np.ndarray:
     return np.diag(A) if A.ndim == 1 else A
 
 
-def log_det(A: np.ndarray) -> float:
+def _log_det(A: np.ndarray) -> float:
     """Return the logarithm of the determinant of a positive definite matrix, diagonal or full."""
     root = np.sqrt(A) if A.ndim == 1 else np.diag(np.linalg.cholesky(A))
     return 2.0 * float(np.log(root).sum())
@@ -73,7 +73,7 @@ def divergence(q: Gaussian, p: Gaussian) -> float:
     off, C = q.mean - p.mean, q.root
     trace = p.precision @ (C * C) if C.ndim == 1 else np.sum(C * (dense(p.precision) @ C))
     quadratic = off @ times(p.precision, off)
-    return 0.5 * float(trace + quadratic - q.mean.size + log_det(q.precision) - log_det(p.precision))
+    return 0.5 * float(trace + quadratic - q.mean.size + _log_det(q.precision) - _log_det(p.precision))
 
 
 @lru_cache(maxsize=8)

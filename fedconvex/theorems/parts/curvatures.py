@@ -8,7 +8,7 @@ import numpy as np
 
 from fedconvex.theorems.kit import *
 
-PIECES = 256  # of the integral along a ray
+_PIECES = 256  # of the integral along a ray
 
 
 class Bends(NamedTuple):
@@ -61,12 +61,12 @@ def bends(problem: Problem, w: np.ndarray, radius: float | None = None) -> Bends
         return Bends(at, np.zeros(fed.n), np.full(fed.n, t.smoothness))
     reach = radius * np.sqrt(fed.row_norms2)
     size, mean = np.abs(fed.X @ w), np.zeros(fed.n)
-    for j in range(1, PIECES + 1):
-        mean += t.least_curvature(size + reach * (j / PIECES))
+    for j in range(1, _PIECES + 1):
+        mean += t.least_curvature(size + reach * (j / _PIECES))
     grown = t.self_concordance * reach if np.isfinite(t.self_concordance) else np.where(reach > 0.0, np.inf, 0.0)
     with np.errstate(over="ignore"):
         most = np.minimum(t.smoothness, at * np.exp(np.where(at > 0.0, grown, 0.0)))
-    return Bends(at, mean / PIECES, np.where((at > 0.0) | (reach == 0.0), most, t.smoothness))
+    return Bends(at, mean / _PIECES, np.where((at > 0.0) | (reach == 0.0), most, t.smoothness))
 
 
 def hessians(problem: Problem, h: np.ndarray) -> np.ndarray:

@@ -76,13 +76,13 @@ def of_two(tiny: Tiny) -> GameProblem:
     """Return a game of two players with one feature: coefficients of at most the bound, and a difference of a share."""
     B, D = tiny.knobs["bound"], tiny.knobs["apart"]
     first = float(np.clip(tiny.labels[0], -1.0, 1.0 - D)) * B
-    return scalar_game((first, first + D * B) if tiny.labels[-1] > 0.0 else (first + D * B, first), B)
+    return _scalar_game((first, first + D * B) if tiny.labels[-1] > 0.0 else (first + D * B, first), B)
 
 
 # ---------------------------------------------------------------- games
 
 
-def scalar_game(coefficients: Sequence[float], bound: float) -> GameProblem:
+def _scalar_game(coefficients: Sequence[float], bound: float) -> GameProblem:
     """Return players with one feature, E x^2 = 1, and these least-squares coefficients."""
     v = np.array(coefficients)[:, None]
     fed = datasets.federation_of_moments(np.ones((v.size, 1, 1)), v, v[:, 0] ** 2 + 1.0)
@@ -104,7 +104,7 @@ def coloured_game() -> GameProblem:
 @example("small boxes", "two players whose boxes are a thousandth of their coefficients")
 def small_boxes() -> GameProblem:
     """Risks are nearly linear in the boxes: N is nearly the sum of the regrets."""
-    return scalar_game((0.5, -1.0), 1e-3)
+    return _scalar_game((0.5, -1.0), 1e-3)
 
 
 @example("clinics at play", "diabetes, 8 clinics as players, boxes of 1", "real")
@@ -116,7 +116,7 @@ def clinics_at_play() -> GameProblem:
 @example("two equal players", "two players with coefficient 1/2, boxes of 1000")
 def two_equal_players() -> GameProblem:
     """They settle with a buffer of two."""
-    return scalar_game((0.5, 0.5), 1e3)
+    return _scalar_game((0.5, 0.5), 1e3)
 
 
 @example("four equal players", "four players with unequal moments and equal coefficients, boxes of 10⁶")
@@ -147,13 +147,13 @@ def two_clinics() -> GameProblem:
 @example("unequal players", "two players with coefficients 0.2 and 0.9, boxes of 2")
 def unequal_players() -> GameProblem:
     """One ends at its bound."""
-    return scalar_game((0.2, 0.9), 2.0)
+    return _scalar_game((0.2, 0.9), 2.0)
 
 
 @example("nearly equal players", "two players with coefficients 0.5 and 0.5 + 2/40.001, boxes of 2")
 def nearly_equal_players() -> GameProblem:
     """Eighty-odd moves; the first bound is missed by a hair in sweep 40."""
-    return scalar_game((0.5, 0.5 + 2.0 / 40.001), 2.0)
+    return _scalar_game((0.5, 0.5 + 2.0 / 40.001), 2.0)
 
 
 @example("opposed players", "two players with coefficients (-0.2, 0.5) and (0.9, 0.55), uncorrelated, boxes of 2")
@@ -200,7 +200,7 @@ def invariant(tiny: Tiny) -> InvariantProblem:
     return InvariantProblem(tiny.problem().federation, Squared(), tiny.knobs["lam"])
 
 
-def near_the_best(tiny: Tiny, problem: Any) -> np.ndarray:
+def _near_the_best(tiny: Tiny, problem: Any) -> np.ndarray:
     """Return the least local minimum, moved a little."""
     return np.asarray(problem.minima(5)[0] + tiny.knobs["near"] * np.array(tiny.offset))
 
@@ -245,7 +245,7 @@ ENVIRONMENTS = Space(
     {"lam": Real(0.01, 100.0), "near": Real(1e-3, 1.0)},
     rounds=(1, 1),
     problem=invariant,
-    start=near_the_best,
+    start=_near_the_best,
     tries=6,
 )
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from fedconvex.constants import Constants
 
-GREEK = ("eta", "tau", "mu", "nu", "zeta", "kappa", "gamma", "rho", "beta", "delta", "sigma", "phi", "lambda")
-SIGNS = {name: rf"\{name}" for name in GREEK} | {
+_GREEK = ("eta", "tau", "mu", "nu", "zeta", "kappa", "gamma", "rho", "beta", "delta", "sigma", "phi", "lambda")
+SIGNS = {name: rf"\{name}" for name in _GREEK} | {
     "sigma2": r"\sigma^2",
     "zeta_star": r"\zeta_*",
     "sigma2_star": r"\sigma_*^2",
@@ -52,7 +52,7 @@ MEANINGS = {
     "f": "the excess of $f$ at the model $w$ before the round",
     "g": "the length of its gradient there",
 }
-INDICES = ("j", "r")  # of sums over steps and rounds: they need no explanation
+_INDICES = ("j", "r")  # of sums over steps and rounds: they need no explanation
 
 
 def _array(reduced: Callable[..., Any]) -> Callable[[Any], float]:
@@ -70,15 +70,15 @@ EXTREMES: dict[str, tuple[Callable[[Any], float], str]] = {
     "min_i": (_array(np.min), r"\min_i"),
     "max_k": (_array(np.max), r"\max_k"),
 }
-FUNCTIONS: dict[str, Callable[..., Any]] = {
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sqrt": np.sqrt,
     "cbrt": np.cbrt,
     "abs": np.abs,
     "max": lambda *x: reduce(np.maximum, x),
     "min": lambda *x: reduce(np.minimum, x),
 }
-FUNCTIONS |= {name: compute for name, (compute, _) in (SUMS | EXTREMES).items()}
-ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
+_FUNCTIONS |= {name: compute for name, (compute, _) in (SUMS | EXTREMES).items()}
+_ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -160,7 +160,7 @@ class Formula(NamedTuple):
             If it is not said what one of them is.
         """
         known, signs = MEANINGS | dict(self.meanings), SIGNS | dict(self.signs)
-        own = {name.partition("(")[0] for name in self.where} | set(INDICES)
+        own = {name.partition("(")[0] for name in self.where} | set(_INDICES)
         own |= {name.partition("(")[2].rstrip(")") for name in self.where}
         texts = (*self.terms.values(), *self.where.values())
         used = dict.fromkeys(name for text in texts for name in _names(_parsed(text)) if name not in own)
@@ -243,17 +243,17 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Call):
         assert isinstance(node.func, ast.Name), ast.dump(node)
         given = [_value(arg, names) for arg in node.args]
-        if node.func.id in FUNCTIONS:
-            return FUNCTIONS[node.func.id](*given)
+        if node.func.id in _FUNCTIONS:
+            return _FUNCTIONS[node.func.id](*given)
         argument, text = names[node.func.id]
         return _value(_parsed(text), {**names, argument: given[0]})
     assert isinstance(node, ast.BinOp), ast.dump(node)
-    return ARITHMETIC[type(node.op)](_value(node.left, names), _value(node.right, names))
+    return _ARITHMETIC[type(node.op)](_value(node.left, names), _value(node.right, names))
 
 
 # ---------------------------------------------------------------- LaTeX
 
-SUM, OPEN, PRODUCT, POWER, ATOM = range(5)  # how tightly things are bound; OPEN: a sum sign, whose end is not marked
+SUM, OPEN, PRODUCT, _POWER, ATOM = range(5)  # how tightly things are bound; OPEN: a sum sign, whose end is not marked
 
 
 def latex_of(text: str, signs: Mapping[str, str] = MappingProxyType(SIGNS)) -> str:
@@ -282,7 +282,7 @@ class _Writer:
             return f"{float(node.value):g}", ATOM  # type: ignore[arg-type]
         if isinstance(node, ast.Name):
             sign = self.signs.get(node.id, node.id)
-            return sign, POWER if "^" in sign and not sign.startswith(r"\left") else ATOM
+            return sign, _POWER if "^" in sign and not sign.startswith(r"\left") else ATOM
         if isinstance(node, ast.UnaryOp):
             return f"-{self.within(node.operand, OPEN)}", SUM
         if isinstance(node, ast.Call):
@@ -291,7 +291,7 @@ class _Writer:
         if isinstance(node.op, ast.Div):
             return rf"\frac{{{self.tex(node.left)[0]}}}{{{self.tex(node.right)[0]}}}", PRODUCT
         if isinstance(node.op, ast.Pow):
-            return f"{self.within(node.left, ATOM)}^{{{self.tex(node.right)[0]}}}", POWER
+            return f"{self.within(node.left, ATOM)}^{{{self.tex(node.right)[0]}}}", _POWER
         if isinstance(node.op, ast.Mult):
             minus = isinstance(node.left, ast.UnaryOp)
             left = node.left.operand if isinstance(node.left, ast.UnaryOp) else node.left
@@ -314,7 +314,7 @@ class _Writer:
         if name in SUMS:
             return f"{SUMS[name][1]} {self.within(node.args[0], PRODUCT)}", OPEN
         if name in EXTREMES:
-            text = inside if self.tex(node.args[0])[1] >= POWER else rf"\{{{inside}\}}"
+            text = inside if self.tex(node.args[0])[1] >= _POWER else rf"\{{{inside}\}}"
             return f"{EXTREMES[name][1]} {text}", PRODUCT
         shapes = {"sqrt": rf"\sqrt{{{inside}}}", "cbrt": rf"\sqrt[3]{{{inside}}}", "abs": rf"|{inside}|"}
         least = rf"\{name}\{{{inside}\}}" if name in ("max", "min") else rf"{name}\left({inside}\right)"

@@ -153,7 +153,7 @@ def from_offset(tiny: Tiny, problem: Any) -> np.ndarray:
     return np.array(tiny.offset)
 
 
-NO_MORE: Mapping[str, Whole | Real] = {}
+_NO_MORE: Mapping[str, Whole | Real] = {}
 
 
 def local_sgd_space(
@@ -162,7 +162,7 @@ def local_sgd_space(
     *settings: Any,
     batches: int = 2,
     most: int = 64,
-    more: Mapping[str, Whole | Real] = NO_MORE,
+    more: Mapping[str, Whole | Real] = _NO_MORE,
     **space: Any,
 ) -> Space:
     """Return the space of FedAvg, or of a method like it, with 1 to 64 local steps on all rows or some of them.

@@ -72,7 +72,7 @@ NOISE = {
     "sigma_s2": "3 / S * mean_k(s_k * V_k)",
     "eps2": "2 * tau_eps / S * mean_k(h_k)",
 }
-INCREMENTS = {
+_INCREMENTS = {
     "beta_d2": "2 * delta**4 * mean_k(a_k * (1 + q_k))",
     "sigma_d2": "2 * delta**2 * mean_k(a_k * (h_k + q_k * V_k))",
 }
@@ -96,7 +96,7 @@ GRADIENT_NOISE_SHARP = _formula(
     DRAWN | {"G": "max_k(d_Pk)"},
 )
 INCREMENTAL_NOISE = _formula(
-    {"distance": "eta**2 * beta_d2 * e**2", "at the optimum": "eta**2 * sigma_d2"}, STEPS | DELTA | INCREMENTS, SHORT
+    {"distance": "eta**2 * beta_d2 * e**2", "at the optimum": "eta**2 * sigma_d2"}, STEPS | DELTA | _INCREMENTS, SHORT
 )
 INCREMENTAL_NOISE_AT = _formula(
     {
@@ -123,7 +123,7 @@ def msd_paper(finite: bool) -> Formula:
         "incremental": "eta**4 * sigma_d2 / t",
         "tracking": "drift2",
     }
-    where = DRAWN | STEPS | DELTA | NOISE | INCREMENTS
+    where = DRAWN | STEPS | DELTA | NOISE | _INCREMENTS
     where |= {
         "gamma": "max(abs(1 - eta * nu), abs(1 - eta * d_P))",
         "t": "1 - gamma",

@@ -22,7 +22,7 @@ from fedconvex.theory.moments.traces import GradientTrace, MomentTrace, ShadowTr
 from fedconvex.theory.moments.weights import average, mixing_of, per_client
 from fedconvex.traits import traits_of
 
-KRON_LIMIT = 12  # dimension up to which the (d+1)^2 x (d+1)^2 matrix of a round is formed
+_KRON_LIMIT = 12  # dimension up to which the (d+1)^2 x (d+1)^2 matrix of a round is formed
 _MARGIN = 1e-12  # spectral radii within this of one count as one
 
 
@@ -117,7 +117,7 @@ class Moments:
         data = LeastSquares.of(problem, batch_draw == "weighted")
         self.round = Round(data, mixing, phi, self.local_steps, step, factor, beta)
         self.w_star = self.round.data.w_star
-        small = self.d <= KRON_LIMIT and self.round.constant
+        small = self.d <= _KRON_LIMIT and self.round.constant
         self.kron = small if kron is None else flag("Moments.kron", kron)
 
     @classmethod

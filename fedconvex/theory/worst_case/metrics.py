@@ -27,7 +27,7 @@ def average(problem: Oracle, run: Iterates) -> Any:
     return sum(problem.value(x) for x in run.rounds) / len(run.rounds)
 
 
-def mean_model(problem: Oracle, run: Iterates) -> Any:
+def _mean_model(problem: Oracle, run: Iterates) -> Any:
     """F at the mean of x^1, ..., x^T, less F(x*)."""
     return problem.value(sum(run.rounds) / len(run.rounds))
 
@@ -56,7 +56,7 @@ METRICS: dict[str, tuple[Quantity, Metric]] = {
     "shadow": (SHADOW_AVERAGE, shadow),
     "best": (Quantity("least E F(x^t) - F* over the rounds t = 1..T", "suboptimality", **FROM_MINIMUM), best),
     "average": (Quantity("mean over rounds t = 1..T of E F(x^t) - F*", "mean suboptimality", **FROM_MINIMUM), average),
-    "mean model": (Quantity("E F - F* of the mean of x^1, ..., x^T", "suboptimality", **FROM_MINIMUM), mean_model),
+    "mean model": (Quantity("E F - F* of the mean of x^1, ..., x^T", "suboptimality", **FROM_MINIMUM), _mean_model),
     "distance": (
         Quantity("E‖x^T - x*‖^2 of the last iterate", "squared distance", Dimension.SQUARED_LENGTH, **FROM_MINIMUM),
         distance,
