@@ -140,13 +140,6 @@ def clustered_factor(K: float, n: float, p: int) -> float:
     return K / (K - 1.0) * (n - 1.0) / (n - p) if K > 1 and n > p else float("nan")
 
 
-def rank_of(V: np.ndarray) -> int:
-    """Return the rank of a covariance, scaled to a unit diagonal; at most K - 1 of a clustered one."""
-    scale = np.sqrt(np.maximum(np.diagonal(V), 0.0))
-    scale[scale == 0.0] = 1.0
-    return int((np.linalg.eigvalsh(V / scale / scale[:, None]) > 1e-10 * len(V)).sum())
-
-
 def jackknife(left_out: np.ndarray) -> np.ndarray:
     """Return (K - 1)/K sum_k (b_(k) - mean)(b_(k) - mean)' of the estimates (K, p), each without one client.
 
@@ -160,20 +153,3 @@ def jackknife(left_out: np.ndarray) -> np.ndarray:
         raise bad("the jackknife over clients", "have at least 2 clients", K)
     away = left_out - left_out.mean(axis=0)
     return (K - 1.0) / K * (away.T @ away)
-
-
-def one_step_left_out(b: np.ndarray, gradients: np.ndarray, hessians: np.ndarray) -> np.ndarray:
-    """Return one Newton step towards the estimates without one client each, (K, p): no round is needed.
-
-    At the common estimate the gradient without client k is minus that of k: b - (J - J_k)^-1 (-g_k). Exact for squares;
-    elsewhere each step is off by the square of its length.
-
-    Parameters
-    ----------
-    b : array (p,)
-        The common estimate.
-    gradients, hessians : arrays (K, p), (K, p, p)
-        Each client's at b; the gradients sum to zero.
-    """
-    J = hessians.sum(axis=0)
-    return b + np.stack([np.linalg.solve(J - J_k, g_k) for g_k, J_k in zip(gradients, hessians, strict=True)])

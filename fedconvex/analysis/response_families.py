@@ -247,4 +247,3 @@ def negative_binomial(theta: float) -> Family:
 
 
 FAMILIES_WITHOUT_PARAMETERS = {f.name: f for f in (GAUSSIAN, LOGISTIC, POISSON, QUASIPOISSON, GAMMA)}
-EXPONENTIATED_ELSEWHERE = {"multinomial": "odds ratio"}  # families that are no Family

@@ -147,11 +147,6 @@ class Form(NamedTuple):
     within: tuple[int, int] | None = None
 
 
-def form_of(a: np.ndarray) -> Form:
-    """Return the form of an array: finite if it is."""
-    return Form(a.shape, a.dtype, bool(np.isfinite(a).all()))
-
-
 def check_forms(arrays: Mapping[str, np.ndarray], forms: Mapping[str, Form]) -> None:
     """Raise `Refused` unless the arrays are those asked for, of their shapes and types, and in their ranges."""
     if arrays.keys() != forms.keys():

@@ -291,7 +291,7 @@ def test_robust_errors_with_intercepts_of_clients(rng):
 
 @pytest.mark.parametrize("family", ["gaussian", "poisson"])
 def test_the_jackknife_over_clients_with_their_own_intercepts(family, rng):
-    """Each client left out, by analyses of the others' rows: one step is exact for squares, near elsewhere."""
+    """Each client left out, by analyses of the others' rows."""
     n, who = 600, np.arange(600) % 8
     x, u = rng.normal(size=n), rng.normal(size=n) + 0.3 * who
     z = 0.3 * x - 0.2 * u + 0.2 * who + 0.3 * rng.normal(size=8)[who] * x
@@ -299,11 +299,6 @@ def test_the_jackknife_over_clients_with_their_own_intercepts(family, rng):
     how = {"family": family, "site_intercepts": True, "guard": False}
     found, parts = analyse(t, "y", "k", **how), [{c: v[who != k] for c, v in t.items()} for k in range(8)]
     left = np.array([analyse(part, "y", "k", **how).estimates for part in parts])
-    problem, b = found.fit.problem, found.fit.found.b[0]
-    g, H = (np.array([problem.client_sums(k, b)[i] for k in range(8)]) for i in (1, 2))
-    steps = covariances.one_step_left_out(b, g, H) @ found.fit.T.T
-    moved = np.abs(left - found.estimates).max()
-    np.testing.assert_allclose(steps, left, atol=1e-10 if family == "gaussian" else 0.2 * moved)
     V = covariances.jackknife(left)
     np.testing.assert_allclose(V, 7.0**2 / 8.0 * np.cov(left.T), rtol=1e-10)  # np.cov divides by 7
     assert (np.sqrt(np.diagonal(V)) / found.standard_errors > 0.5).all()
