@@ -20,7 +20,7 @@ from fedconvex._archives import Unsafe, arrays_in, json_in, json_of
 from fedconvex._files import npz
 from fedconvex.driver.checkpoint import Checkpoint
 from fedconvex.models import LinearModel
-from fedconvex.papers.finished_parts import keeping, kept
+from fedconvex.papers.finished_parts import finished_part, keeping
 from fedconvex.problems import QEnsemble, Stump
 from fedconvex.remote import Site
 from fedconvex.remote.sockets import unpacked
@@ -130,10 +130,10 @@ def _answers(path):
 
 def _kept(path):
     with keeping(path.parent / "parts", "sums", False, 0, None):
-        kept("one", lambda: 1)
+        finished_part("one", lambda: 1)
         [file] = path.parent.rglob("one-*.npz")
         file.write_bytes(path.read_bytes())
-        return kept("one", lambda: "made again")
+        return finished_part("one", lambda: "made again")
 
 
 READERS = {

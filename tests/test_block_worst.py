@@ -9,8 +9,8 @@ import pytest
 from fedconvex.methods import SCAFFOLD, Decay, FedAvg, FedBCD, ProgressiveHedging, TrackedBlockDescent
 from fedconvex.theorems import THEOREMS, Setting
 from fedconvex.theorems.kit import Federation, Problem, Squared, at_minimiser, two_parabolas
-from fedconvex.theorems.parts import blocks as block_instances
-from fedconvex.theorems.parts import owners
+from fedconvex.theorems.parts import block_owners as block_instances
+from fedconvex.theorems.parts import column_owners
 from fedconvex.theory.bound import AssumptionError
 from fedconvex.theory.worst_case import blocks
 from fedconvex.theory.worst_case.blocks import BlockClass, attained, block_descent, block_worst_case, tracked_steps
@@ -111,8 +111,8 @@ def test_runs_of_the_package_stay_below_and_bounds_above(name):
 @pytest.mark.slow
 def test_owners_who_disagree_attain_the_worst_case():
     """The same column thrice: what is measured, the bound and both ends are one number."""
-    problem = owners.one_column_thrice.make()
-    s = Setting(problem, FedBCD(), 2, owners.between(problem))
+    problem = column_owners.one_column_thrice.make()
+    s = Setting(problem, FedBCD(), 2, column_owners.between(problem))
     worst, theorem = exact_worst(THEOREMS["vertical-rate"], s), THEOREMS["vertical-rate"]
     assert theorem.expectation(s, [2]).values[0] == pytest.approx(worst.upper, rel=1e-6)
     assert worst.lower == pytest.approx(worst.upper, rel=1e-6)

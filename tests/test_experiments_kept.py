@@ -15,7 +15,7 @@ from fedconvex.families.boosting.experiments.runs import Choice
 from fedconvex.papers import Claim, Experiment, Findings, summary
 from fedconvex.papers.agnostic_clients import claims as clients_claims
 from fedconvex.papers.agnostic_fashion import claims as fashion_claims
-from fedconvex.papers.finished_parts import keeping, kept, number_kept
+from fedconvex.papers.finished_parts import finished_part, keeping, number_kept
 from fedconvex.papers.intervals import Interval, every
 
 
@@ -95,7 +95,7 @@ def test_a_folder_of_somebody_else_is_not_deleted(tmp_path):
     with pytest.raises(ValueError, match="got other files"):
         experiment.run(parts=mine.parent)
     with keeping(tmp_path / "other", "e", True, 0, None):
-        kept("part", lambda: 1)
+        finished_part("part", lambda: 1)
     (tmp_path / "other" / "notes.txt").write_text("mine too")  # and beside a mark there may be others' files
     with pytest.raises(ValueError, match="got other files"), keeping(tmp_path / "other", "e", True, 1, None):
         pass
@@ -122,24 +122,24 @@ def test_parts_come_back_as_they_were(tmp_path):
 
     for _ in range(2):
         with keeping(tmp_path / "p", "e", True, 0, None):
-            found = kept("part one", make, RECORDS)
+            found = finished_part("part one", make, RECORDS)
         assert repr(found) == repr(VALUE) and [type(v) for v in found] == [type(v) for v in VALUE]
     assert len(made) == 1 and number_kept(tmp_path / "p") == 1
     with keeping(tmp_path / "p", "e", True, 1, None):  # another seed: nothing of it is used
-        kept("part one", make, RECORDS)
+        finished_part("part one", make, RECORDS)
     assert len(made) == 2
     next((tmp_path / "p").glob("part*")).write_bytes(b"damaged")
     with keeping(tmp_path / "p", "e", True, 1, None):
-        kept("part one", make, RECORDS)
+        finished_part("part one", make, RECORDS)
     assert len(made) == 3
     for name in ("a", "b", "b"):  # the data of another folder
         (tmp_path / name).mkdir(exist_ok=True)
         with keeping(tmp_path / "p", "e", True, 1, tmp_path / name):
-            kept("part one", make, RECORDS)
+            finished_part("part one", make, RECORDS)
     assert len(made) == 5
     with keeping(tmp_path / "p", "e", True, 1, None), pytest.raises(TypeError, match="kept: values must be"):
-        kept("another", lambda: {1, 2})
-    kept("part one", make, RECORDS)  # outside nothing is kept
+        finished_part("another", lambda: {1, 2})
+    finished_part("part one", make, RECORDS)  # outside nothing is kept
     assert len(made) == 6
 
 
@@ -162,32 +162,32 @@ def test_a_crafted_part_is_data_and_is_made_again(tmp_path, tree):
     """A part named a module and an attribute of it, which were called with its arguments: it could write files."""
     target = tmp_path / "written"
     with keeping(tmp_path / "p", "e", True, 0, None):
-        kept("part", lambda: 1)
+        finished_part("part", lambda: 1)
         (file,) = (tmp_path / "p").glob("part*")
         body = json.dumps(tree).replace("PATH", str(target))
         np.savez(file, tree=np.array(body), a0=np.frombuffer(b"code", dtype=np.uint8))
         before = sorted(sys.modules)
-        assert kept("part", lambda: 2, RECORDS) == 2
+        assert finished_part("part", lambda: 2, RECORDS) == 2
         assert not target.exists() and sorted(sys.modules) == before
-        assert kept("part", lambda: 3, RECORDS) == 2
+        assert finished_part("part", lambda: 3, RECORDS) == 2
 
 
 def test_nested_without_end(tmp_path):
     with keeping(tmp_path / "p", "e", True, 0, None):
-        kept("part", lambda: 1)
+        finished_part("part", lambda: 1)
         (file,) = (tmp_path / "p").glob("part*")
         np.savez(file, tree=np.array("[" * 100_000))
-        assert kept("part", lambda: 2) == 2
+        assert finished_part("part", lambda: 2) == 2
 
 
 def test_only_experiments_name_the_kinds_of_records(tmp_path):
     with pytest.raises(TypeError, match="got Interval"):
-        kept("part", lambda: [Interval(1.0, 2.0)])  # where nothing is kept, too
+        finished_part("part", lambda: [Interval(1.0, 2.0)])  # where nothing is kept, too
     with keeping(tmp_path / "p", "e", True, 0, None):
         with pytest.raises(TypeError, match=r"kept: values must be .* records \(none named\); got Interval"):
-            kept("part", lambda: [Interval(1.0, 2.0)])
+            finished_part("part", lambda: [Interval(1.0, 2.0)])
         with pytest.raises(TypeError, match="got Trace"):  # it came back as another kind of dictionary
-            kept("part", lambda: Trace(gap=np.zeros(2)), RECORDS)
+            finished_part("part", lambda: Trace(gap=np.zeros(2)), RECORDS)
 
 
 def test_a_killed_run_goes_on(monkeypatch, tmp_path, capsys):
@@ -202,7 +202,7 @@ def test_a_killed_run_goes_on(monkeypatch, tmp_path, capsys):
         return i
 
     def study(*, quick, seed, data, tell):
-        total = sum(kept(f"part {i}", lambda i=i: part(i)) for i in range(3))
+        total = sum(finished_part(f"part {i}", lambda i=i: part(i)) for i in range(3))
         return Findings("Sums", (Claim("0 + 1 + 2 = 3", total == 3, f"{total}"),), ())
 
     monkeypatch.setattr("fedconvex.papers.EXPERIMENTS", {"sums": Experiment("sums", "adds", study)})

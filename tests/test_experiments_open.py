@@ -10,7 +10,7 @@ pytest.importorskip("matplotlib")
 from fedconvex.families.boosting.experiments import claims as boost_claims
 from fedconvex.families.multitask.experiments import har as mocha_har
 from fedconvex.families.multitask.experiments import stragglers
-from fedconvex.families.multitask.experiments.models import GLOBAL, KINDS, LOCAL, MULTI
+from fedconvex.families.multitask.experiments.compared_models import GLOBAL, KINDS, LOCAL, MULTI
 from fedconvex.papers import dynamic_logistic, dynamic_msd, primal_averaging, scaffold_similarity
 from fedconvex.papers.agnostic_clients import claims as clients_claims
 from fedconvex.papers.agnostic_toy import claims as toy_claims

@@ -9,7 +9,7 @@ import pytest
 from fedconvex.cli import main
 from fedconvex.report.checks import as_document, as_table
 from fedconvex.theorems import THEOREMS
-from fedconvex.theorems.parts.families import derived_ladders
+from fedconvex.theorems.parts.ladders import derived_ladders
 from fedconvex.verify import Exponent, VerificationReport, exponents
 from fedconvex.verify.check_records import Note
 from fedconvex.verify.exponents import _ladders, _numbers, _pressing

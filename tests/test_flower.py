@@ -166,7 +166,7 @@ def test_an_analysis_has_the_bits_of_sites_in_one_process():
 @needs_flower
 @pytest.mark.slow
 def test_only_arrays_of_plain_numbers_travel():
-    from fedconvex.engines.flower.records import arrays_of
+    from fedconvex.engines.flower.array_records import arrays_of
 
     method, problem = METHODS["SCAFFOLD"]
     grid = grid_of(method, problem)

@@ -18,7 +18,7 @@ from test_written_files import full
 from fedconvex._progress import progress_line
 from fedconvex.cli import main
 from fedconvex.papers import EXPERIMENTS, Claim, Experiment, Findings, summary, write
-from fedconvex.papers.finished_parts import kept
+from fedconvex.papers.finished_parts import finished_part
 from fedconvex.papers.style import blank
 
 
@@ -33,7 +33,7 @@ def planted(monkeypatch, tmp_path):
         if seed == 130:
             raise KeyboardInterrupt
         if seed == 77:
-            kept("sum", lambda: seen.setdefault("made", 0))
+            finished_part("sum", lambda: seen.setdefault("made", 0))
         figure, (axis,) = blank()
         axis.plot([0, 1], [1, 2])
         rows = [{"method": "A", "rounds": "12", "loss": 1 / 3}, {"method": "Longer", "rounds": "1k+", "loss": math.nan}]

@@ -15,14 +15,14 @@ from fedconvex.methods.trackedblocks import best_share
 from fedconvex.problems import HybridProblem
 from fedconvex.theorems import THEOREMS
 from fedconvex.theorems.hybrid import _roughest, hybrid_tracked_rate
-from fedconvex.theorems.parts import blocks
+from fedconvex.theorems.parts import block_owners
 from fedconvex.verify import Outcome, verify
 from tests.campaigns import attempt
 
 
 def test_a_dual_rate_one_percent_too_fast_is_refuted():
     """Rows with equal features and other labels attain it: mu, the length of rows, and a round that was not done."""
-    at = (blocks.one_row_two_labels, HybridDualAscent(), 3)
+    at = (block_owners.one_row_two_labels, HybridDualAscent(), 3)
     assert outcome("hybrid-dual", *at) is Outcome.HOLDS
     for wrong in ({"mu": lambda mu: 1.01 * mu}, {"length": lambda R: 0.99 * R}, {"rounds": lambda T: T + 1}):
         assert outcome(planted("hybrid-dual", **wrong), *at) is Outcome.VIOLATED
@@ -30,15 +30,15 @@ def test_a_dual_rate_one_percent_too_fast_is_refuted():
 
 def test_a_ridge_one_percent_too_large_is_refuted():
     """Owners of the same column attain the rate; smoothness of blocks alone would allow steps that diverge."""
-    problem = blocks.one_column.make()
+    problem = block_owners.one_column.make()
     rough, alone = _roughest(problem), float(problem.block_smoothness.max())
-    at = (blocks.one_column, TrackedBlockDescent(step_size=1.0 / rough), 4, blocks.between)
+    at = (block_owners.one_column, TrackedBlockDescent(step_size=1.0 / rough), 4, block_owners.between)
     assert outcome("hybrid-tracked", *at) is Outcome.HOLDS
     for wrong in ({"l2": lambda x: 1.01 * x}, {"rounds": lambda T: T + 1}):
         assert outcome(planted("hybrid-tracked", **wrong), *at) is Outcome.VIOLATED
     assert rough == pytest.approx(1.0)
     assert alone == pytest.approx(0.5)
-    large = (blocks.one_column, TrackedBlockDescent(step_size=1.05 / alone), 4)
+    large = (block_owners.one_column, TrackedBlockDescent(step_size=1.05 / alone), 4)
     assert outcome(planted("hybrid-tracked", smoothness=lambda L: 0.9 * alone), *large) is Outcome.VIOLATED
 
 
@@ -50,7 +50,7 @@ def test_a_step_off_by_a_millionth_is_no_reduction():
         return theorem.read(s._replace(method=dataclasses.replace(s.method, step_size=s.method.step_size * (1 + 1e-6))))
 
     other = theorem._replace(read=read)
-    for instance in (blocks.turned_columns, blocks.tumours_by_hospital):
+    for instance in (block_owners.turned_columns, block_owners.tumours_by_hospital):
         problem = instance.make()
         eta = 0.5 / _roughest(problem)
         at = (instance, TrackedBlockDescent(step_size=eta, local_steps=4), 4)
@@ -59,7 +59,7 @@ def test_a_step_off_by_a_millionth_is_no_reduction():
 
 
 def test_hypotheses_that_fail_are_named():
-    gap = blocks.with_a_gap.make()
+    gap = block_owners.with_a_gap.make()
     hinge = HybridProblem(gap.federation, Hinge(), 0.2)
     for theorem, problem, method, words in [
         ("hybrid-dual", hinge, HybridDualAscent(), "a smooth loss"),
@@ -139,4 +139,4 @@ def test_random_blocks():
 
 def test_steps_that_overflow_reduce_to_nothing():
     steps = TrackedBlockDescent(step_size=100.0)
-    assert outcome(THEOREMS["hybrid-reduction"], blocks.one_column, steps, 400) is Outcome.NOT_APPLICABLE
+    assert outcome(THEOREMS["hybrid-reduction"], block_owners.one_column, steps, 400) is Outcome.NOT_APPLICABLE

@@ -12,7 +12,7 @@ from fedconvex import Logistic, Squared, VerticalFederation, iterate
 from fedconvex.methods import FedBCD, VerticalGradientDescent
 from fedconvex.problems import VerticalProblem
 from fedconvex.theorems import THEOREMS
-from fedconvex.theorems.parts import owners
+from fedconvex.theorems.parts import column_owners
 from fedconvex.verify import Outcome, verify
 from tests.campaigns import attempt
 
@@ -32,12 +32,12 @@ def planted(name, **wrong):
 
 def test_a_ridge_one_percent_too_large_is_refuted():
     """Owners of the same column attain the rate; forgetting to damp, or an exponent too many, shows as well."""
-    at = (owners.one_column_thrice, FedBCD(), 5, owners.between)
+    at = (column_owners.one_column_thrice, FedBCD(), 5, column_owners.between)
     assert outcome("vertical-rate", *at) is Outcome.HOLDS
     assert outcome(planted("vertical-rate", l2=lambda x: 1.01 * x), *at) is Outcome.VIOLATED
     assert outcome(planted("vertical-rate", smoothness=lambda L: L / 1.01), *at) is Outcome.VIOLATED
     assert outcome(planted("vertical-rate", rounds=lambda T: T + 1), *at) is Outcome.VIOLATED
-    several = (owners.one_column_thrice, FedBCD(local_steps=4), 2, owners.between)
+    several = (column_owners.one_column_thrice, FedBCD(local_steps=4), 2, column_owners.between)
     assert outcome("vertical-rate", *several) is Outcome.HOLDS
     assert outcome(planted("vertical-rate", l2=lambda x: 2.2 * x), *several) is Outcome.VIOLATED
 
@@ -57,12 +57,15 @@ def test_on_least_squares_the_square_holds_for_every_number_of_local_steps():
 
 def test_a_damping_off_by_a_ten_thousandth_is_refuted():
     """On both sides of the limit 2/kappa_max = 4/5 for a column that three owners have; and local steps forgotten."""
-    assert owners.one_column_thrice.make().damping(7)[-1] == pytest.approx(2.5, rel=1e-12)
+    assert column_owners.one_column_thrice.make().damping(7)[-1] == pytest.approx(2.5, rel=1e-12)
     for theta in (0.808, 0.792):
-        at = (owners.one_column_thrice, FedBCD(damping=theta), 120)
+        at = (column_owners.one_column_thrice, FedBCD(damping=theta), 120)
         assert outcome("vertical-growth", *at) is Outcome.HOLDS
         assert outcome(planted("vertical-growth", theta=lambda t: 1.0001 * t), *at) is Outcome.VIOLATED
-    problem, at = owners.shared_direction.make(), (owners.shared_direction, FedBCD(local_steps=5, damping=1.0), 60)
+    problem, at = (
+        column_owners.shared_direction.make(),
+        (column_owners.shared_direction, FedBCD(local_steps=5, damping=1.0), 60),
+    )
     assert outcome("vertical-growth", *at) is Outcome.HOLDS
     assert outcome(planted("vertical-growth", kappa=lambda k: problem.damping(1)), *at) is Outcome.VIOLATED
 
@@ -110,7 +113,7 @@ def test_columns_of_other_units_bring_no_violation():
 
 
 def test_a_certificate_off_by_a_billionth_is_refuted():
-    at = (owners.three_owners, VerticalGradientDescent(step_size="auto"), 4)
+    at = (column_owners.three_owners, VerticalGradientDescent(step_size="auto"), 4)
     assert outcome("vertical-certificate", *at) is Outcome.HOLDS
     for wrong in (1.0 + 1e-9, 1.0 - 1e-9):
         theorem = planted("vertical-certificate", gradients=lambda g, c=wrong: c * g)
@@ -138,7 +141,7 @@ def test_losses_whose_sums_cancel_violate_nothing():
 
 
 def test_hypotheses_that_fail_are_named():
-    logistic, squares = owners.three_owners.make(), owners.one_column_thrice.make()
+    logistic, squares = column_owners.three_owners.make(), column_owners.one_column_thrice.make()
     for theorem, problem, method, words in [
         ("vertical-rate", logistic, FedBCD(damping=0.5), "theta <= 1/m"),
         ("vertical-rate", logistic, FedBCD(step_share=0.5), "eta_b = 1/L_b"),
@@ -186,7 +189,7 @@ def owners_trial(rng):
     off = 1e-13 * (1.0 + abs(problem.value(states[0])))
     assert (gaps[1:] <= shrink * gaps[:-1] + off).all(), (gaps[1:] / gaps[:-1]).max() - shrink
     w = states[3] + rng.normal(size=fed.d)
-    found, size = owners.duality_gap(problem, w)
+    found, size = column_owners.duality_gap(problem, w)
     certificate = float(np.sum(problem.gradient(w) ** 2)) / (2.0 * l2)
     assert abs(found - certificate) <= 1e-13 * size
     assert certificate >= problem.value(w) - best.value - off
@@ -229,13 +232,13 @@ def test_random_owners():
 
 def test_growth_is_not_read_off_what_says_nothing_of_it():
     """Errors at rounding, starts without the leading mode, runs that overflow: no verdict, instead of a wrong one."""
-    column = owners.one_column_thrice
+    column = column_owners.one_column_thrice
     apart = {"start": lambda problem: problem.solve().w + np.array([1.0, -1.0, 0.0])}  # kappa = 1/4 alone
     for method, rounds, more in ((0.5, 60, {}), (0.9, 50, apart), (0.9, 50, {"start": lambda p: p.solve().w})):
         assert outcome("vertical-growth", column, FedBCD(damping=method), rounds, **more) is Outcome.NOT_APPLICABLE
     together = column.make().solve().w + 1.0
     assert outcome("vertical-growth", column, FedBCD(damping=0.9), 60, lambda p: together) is Outcome.HOLDS
     for name in ("vertical-growth", "vertical-certificate"):
-        problem = owners._split(np.ones((4, 8)), np.ones(4), Squared(), 1e-3, 1, 2, 3, 4, 5, 6, 7)
+        problem = column_owners._split(np.ones((4, 8)), np.ones(4), Squared(), 1e-3, 1, 2, 3, 4, 5, 6, 7)
         with np.errstate(over="ignore"):
             assert verify(name, problem, FedBCD(damping=1.0), rounds=250).outcome is Outcome.NOT_APPLICABLE

@@ -30,10 +30,10 @@ from fedconvex.theory.worst_case import (
 from fedconvex.theory.worst_case import programme as programme_module
 from fedconvex.theory.worst_case import uniform_bracket as bracket_of
 from fedconvex.theory.worst_case import worst_case as worst_case_of
-from fedconvex.theory.worst_case.certificates import feasible_point, inner_point, reach, upper_bound
 from fedconvex.theory.worst_case.interpolation import product
 from fedconvex.theory.worst_case.metrics import metric_of
 from fedconvex.theory.worst_case.programme import Programme, trace
+from fedconvex.theory.worst_case.programme_bounds import feasible_point, inner_point, reach, upper_bound
 
 pytestmark = pytest.mark.anywhere
 

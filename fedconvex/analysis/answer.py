@@ -21,7 +21,7 @@ from fedconvex.analysis.hypothesis_tests import Significance
 from fedconvex.analysis.likelihood import LikelihoodProblem, certified_minimum
 from fedconvex.analysis.over_sites import SitesLikelihood, SitesModel
 from fedconvex.analysis.profile_intervals import ProfileIntervals
-from fedconvex.analysis.summary_text import p_is, shown_p
+from fedconvex.analysis.summary_text import p_is, p_text
 
 EXACT = "the response is an exact linear function of the columns: there are no standard errors"
 
@@ -402,7 +402,7 @@ class Analysis:
         if (one := self.overall) is not None:
             how = "LLR p-value" if one.residual_df is None else "F-statistic"
             law = f"{one.statistic:.5g} on {one.distribution}, all but the intercept"
-            out.append((how, f"{shown_p(one.p)}; {law}" if one.residual_df is None else f"{law}; {p_is(one.p)}"))
+            out.append((how, f"{p_text(one.p)}; {law}" if one.residual_df is None else f"{law}; {p_is(one.p)}"))
         known = self.rows.family.dispersion == "1"
         scale = "scale 1 (fixed)" if known else f"scale (dispersion) {self.dispersion:.6g}"
         pearson = (

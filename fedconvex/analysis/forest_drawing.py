@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedconvex.analysis.forest_plots import FARTHEST, Forest, Line, limits
+from fedconvex.analysis.forest_plots import FARTHEST, Forest, Line, axis_ends
 
 TOP, BOTTOM = 20.0, 50.0  # units of the drawing, of which a letter of 8 takes LETTER
 LETTER, LEAST = 4.3, 130.0  # the middle is at least so wide
@@ -49,7 +49,7 @@ def _head(plot: Forest) -> str:
 def _figure(plot: Forest, at: _Layout, name: str) -> str:
     """Return the plot as one SVG element."""
     lines = plot.lines
-    low, high = limits(lines)
+    low, high = axis_ends(lines)
     if plot.ratio:
         low, high = max(low, -FARTHEST), min(high, FARTHEST)
     gap = 0.6 * 15.0  # between clients and summaries

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from fedconvex.analysis.summary_text import interval_places, p_is, shown, shown_ratio
+from fedconvex.analysis.summary_text import interval_places, p_is, ratio_text, to_places
 
 MOST_CLIENTS = 40
 FARTHEST = 200.0  # logarithms of ratios that are drawn; beyond it coefficients are
@@ -78,12 +78,12 @@ def _natural(name: str) -> list[tuple[int, float, str]]:
 def _text(line: Line, ratio: bool, places: int) -> str:
     ends = (math.exp(min(v, 700.0)) if ratio else v for v in (line.value, line.low, line.high))
     value, low, high = (
-        (shown_ratio if ratio else shown)(v, places).replace("-", "−").replace("inf", "∞") for v in ends
+        (ratio_text if ratio else to_places)(v, places).replace("-", "−").replace("inf", "∞") for v in ends
     )
     return f"[{low}, {high}]" if line.look == "prediction" else f"{value} [{low}, {high}]"
 
 
-def limits(lines: list[Line]) -> tuple[float, float]:
+def axis_ends(lines: list[Line]) -> tuple[float, float]:
     """Return the ends of the axis, which shows all intervals but those much wider than the median: these are cut."""
     some = [v for x in lines for v in ((x.value,) if x.look == "client" else (x.value, x.low, x.high))]
     known = [v for v in some if math.isfinite(v)] + [0.0]

@@ -23,11 +23,11 @@ from fedconvex.analysis.summary_text import (
     has_ratio,
     interval_places,
     p_is,
+    p_text,
     places,
     places_of,
-    shown,
-    shown_p,
-    shown_ratio,
+    ratio_text,
+    to_places,
 )
 from fedconvex.report.drawings import COLOURS, INK, as_svg, check_folder
 from fedconvex.report.fairness import wilson_interval
@@ -95,7 +95,7 @@ def _signed(text: str) -> str:
 
 
 def _p(v: float) -> str:
-    return shown_p(v).replace("<", "< ")
+    return p_text(v).replace("<", "< ")
 
 
 def _exp(v: float) -> float:
@@ -168,11 +168,11 @@ def _coefficients(found: Analysis) -> Table:
     for c, known in zip(found.table(), has_ratio(found), strict=True):
         d, (e, low, high) = places_of(c), exponentials(c)
         many = interval_places(low, high)
-        of = f"{_signed(shown_ratio(e, many))} ({shown_ratio(low, many)} to {_signed(shown_ratio(high, many))})"
-        alone = _signed(shown_ratio(e, 3))
+        of = f"{_signed(ratio_text(e, many))} ({ratio_text(low, many)} to {_signed(ratio_text(high, many))})"
+        alone = _signed(ratio_text(e, 3))
         exps = [(alone if math.isnan(c.low) else of) if known else "–"] if ratio else []
-        cells = [shown(c.estimate, d), shown(c.standard_error, d), shown(c.statistic, 2), _p(c.p)]
-        ends = "–" if math.isnan(c.low) else f"{shown(c.low, d)} to {shown(c.high, d)}"
+        cells = [to_places(c.estimate, d), to_places(c.standard_error, d), to_places(c.statistic, 2), _p(c.p)]
+        ends = "–" if math.isnan(c.low) else f"{to_places(c.low, d)} to {to_places(c.high, d)}"
         rows.append([c.name, *exps, *map(_signed, [*cells, ends])])
     return heads, rows
 
@@ -190,7 +190,7 @@ def _tests(found: Analysis) -> Table | None:
         except ValueError:  # clustered by client, of more restrictions than clients less one
             rows.append([name, "–", "too few clients", "–"])
             continue
-        rows.append([name, shown(one.statistic, 2), one.distribution, _p(one.p)])
+        rows.append([name, to_places(one.statistic, 2), one.distribution, _p(one.p)])
     return ["term", f"{'LR' if quick else 'Wald'} {law}", "distribution", "p"], rows
 
 
@@ -199,8 +199,8 @@ def _drift(found: Analysis) -> Table | None:
     zph = getattr(found, "proportional_hazards", None)  # of Cox models with event times enough
     if zph is None:
         return None
-    rows = [[n, shown(s, 2), "1", _p(p)] for n, s, p in zip(found.names, zph.statistics, zph.p_values, strict=True)]
-    return ["coefficient", "chi2", "df", "p"], [*rows, ["all", shown(zph.overall, 2), f"{zph.df}", _p(zph.p_value)]]
+    rows = [[n, to_places(s, 2), "1", _p(p)] for n, s, p in zip(found.names, zph.statistics, zph.p_values, strict=True)]
+    return ["coefficient", "chi2", "df", "p"], [*rows, ["all", to_places(zph.overall, 2), f"{zph.df}", _p(zph.p_value)]]
 
 
 def _left_out(found: Analysis) -> Table | None:
@@ -219,7 +219,7 @@ def _clients(found: Analysis, fits: list[ClientFit]) -> Table:
     family, cox = found.rows.family.name, found.rows.family.name == "cox"
     if cox:
         return ["client", "rows", "events", "concordance"], [
-            [f.client, f"{f.rows:,}", f"{f.mean:g}", shown(f.c_statistic, 3)] for f in fits
+            [f.client, f"{f.rows:,}", f"{f.mean:g}", to_places(f.c_statistic, 3)] for f in fits
         ]
     binary = family == "logistic"
     what = "share" if binary else "mean"
@@ -230,9 +230,9 @@ def _clients(found: Analysis, fits: list[ClientFit]) -> Table:
     d, rows = places(0.1 * largest), []
     for f in fits:
         ratio = f.mean / f.expected if f.expected else math.nan
-        cells = [f.client, f"{f.rows:,}", _signed(shown(f.mean, d)), _signed(shown(f.expected, d))]
-        cells += [shown(ratio, 2)] if family != "gaussian" else []
-        more = [shown(f.c_statistic, 3), _signed(shown(f.slope, 2)), shown(f.slope_error, 2)]
+        cells = [f.client, f"{f.rows:,}", _signed(to_places(f.mean, d)), _signed(to_places(f.expected, d))]
+        cells += [to_places(ratio, 2)] if family != "gaussian" else []
+        more = [to_places(f.c_statistic, 3), _signed(to_places(f.slope, 2)), to_places(f.slope_error, 2)]
         rows.append(cells + (more if binary else []))
     return heads, rows
 
@@ -241,8 +241,8 @@ def _effects(found: Analysis, values: Sequence[float], low: float, high: float) 
     """Return effects with the decimals that an interval asks for, exp of them where that is a ratio."""
     if found.ratio:
         many = interval_places(_exp(low), _exp(high))
-        return [_signed(shown_ratio(_exp(v), many)) for v in values]
-    return [_signed(shown(v, interval_places(low, high))) for v in values]
+        return [_signed(ratio_text(_exp(v), many)) for v in values]
+    return [_signed(to_places(v, interval_places(low, high))) for v in values]
 
 
 def _heterogeneity(found: Analysis, apart: Differences) -> dict[str, Any]:
@@ -256,11 +256,11 @@ def _heterogeneity(found: Analysis, apart: Differences) -> dict[str, Any]:
         hk = s.hartung_knapp
         values = [s.common, hk.estimate, hk.low, hk.high, *s.prediction]
         common, mean, low, high, *new = _effects(found, values, hk.low, hk.high)
-        cells = [shown(s.Q.statistic, 2), _p(s.Q.p), shown(s.I2, 1), _number(s.reml.tau2, 3)]
+        cells = [to_places(s.Q.statistic, 2), _p(s.Q.p), to_places(s.I2, 1), _number(s.reml.tau2, 3)]
         rows.append([name + " *" * s.narrower, *cells, common, mean, f"{low} to {high}", " to ".join(new)])
         (b, se), c = apart.within[i], joint[name]
         d = min(places(se), places_of(c))
-        sides.append([name, *(_signed(shown(v, d)) for v in (c.estimate, c.standard_error, b, se))])
+        sides.append([name, *(_signed(to_places(v, d)) for v in (c.estimate, c.standard_error, b, se))])
         if len(apart.clients) > 2:
             each = heterogeneity.without_each(apart.estimates[:, i], apart.standard_errors[:, i] ** 2, found.level)
             means = [one.hartung_knapp.estimate for one in each]

@@ -24,13 +24,13 @@ def places(error: float) -> int:
     return min(max(2 - math.floor(math.log10(error)), 0), 12) if 0.0 < error < math.inf else 3
 
 
-def shown(v: float, decimals: int) -> str:
+def to_places(v: float, decimals: int) -> str:
     """Return a number with so many decimals; very large ones by powers of ten, "–" for nan.
 
     Examples
     --------
     >>> from fedconvex.analysis.summary_text import shown
-    >>> shown(0.051357, 5), shown(-0.00001, 3), shown(float("nan"), 3)
+    >>> to_places(0.051357, 5), to_places(-0.00001, 3), to_places(float("nan"), 3)
     ('0.05136', '0.000', '–')
     """
     if math.isnan(v):
@@ -41,7 +41,7 @@ def shown(v: float, decimals: int) -> str:
     return text.removeprefix("-") if float(text) == 0.0 else text
 
 
-def shown_ratio(v: float, decimals: int) -> str:
+def ratio_text(v: float, decimals: int) -> str:
     """Return a ratio with so many decimals, or fewer where it is large; two digits where it is below them."""
     if math.isnan(v) or math.isinf(v) or v >= 1e5 or v < 0.5 * 10.0**-decimals:
         return "–" if math.isnan(v) else f"{v:.2g}"
@@ -55,14 +55,14 @@ def exponentials(c: Any) -> tuple[float, float, float]:
     return e, low, high
 
 
-def shown_p(p: float) -> str:
+def p_text(p: float) -> str:
     """Return a p-value with three decimals, or "<0.001"."""
     return "–" if math.isnan(p) else "<0.001" if p < 5e-4 else f"{p:.3f}"
 
 
 def p_is(p: float) -> str:
     """Return "p = 0.012" or "p < 0.001"."""
-    return f"p {shown_p(p)}".replace("<", "< ") if p < 5e-4 else f"p = {shown_p(p)}"
+    return f"p {p_text(p)}".replace("<", "< ") if p < 5e-4 else f"p = {p_text(p)}"
 
 
 def interval_places(low: float, high: float) -> int:
@@ -128,11 +128,17 @@ def summary(found: Any) -> str:
     lines = [["", "coef", "std err", letter, f"P>|{letter}|", *ends, *([found.ratio] if found.ratio else [])]]
     for c, known in zip(found.table(), has_ratio(found), strict=True):
         d = places_of(c)
-        line = [c.name, shown(c.estimate, d), shown(c.standard_error, d), shown(c.statistic, 3), shown_p(c.p)]
-        line += [shown(c.low, d), shown(c.high, d)]
+        line = [
+            c.name,
+            to_places(c.estimate, d),
+            to_places(c.standard_error, d),
+            to_places(c.statistic, 3),
+            p_text(c.p),
+        ]
+        line += [to_places(c.low, d), to_places(c.high, d)]
         if found.ratio:
             e, low, high = exponentials(c)
-            line += [shown_ratio(e, interval_places(low, high)) if known else ""]
+            line += [ratio_text(e, interval_places(low, high)) if known else ""]
         lines.append(line)
     widths = [max(len(line[j]) for line in lines) for j in range(len(lines[0]))]
     facts = found.facts()

@@ -75,7 +75,7 @@ def add_parser(commands: Any) -> None:
 
 def _analyse(args: argparse.Namespace) -> int:
     from fedconvex.analysis import analyse
-    from fedconvex.analysis.summary_text import p_is, shown_p
+    from fedconvex.analysis.summary_text import p_is, p_text
     from fedconvex.cli.input_data import reading_options
     from fedconvex.report.tables import format_table, plain
 
@@ -115,7 +115,7 @@ def _analyse(args: argparse.Namespace) -> int:
     if apart is not None:
         heads = ["coefficient", "common", "Q", "p", "I^2 %", "tau^2 (REML)", "random effects", "low", "high"]
         rows = [
-            [name, f"{s.common:.4g}", f"{s.Q.statistic:.2f}", shown_p(s.Q.p), f"{s.I2:.1f}", f"{s.reml.tau2:.3g}",
+            [name, f"{s.common:.4g}", f"{s.Q.statistic:.2f}", p_text(s.Q.p), f"{s.I2:.1f}", f"{s.reml.tau2:.3g}",
              *(f"{v:.4g}" for v in (s.hartung_knapp.estimate, s.hartung_knapp.low, s.hartung_knapp.high))]
             for name, s in apart.summaries.items()
         ]  # fmt: skip

@@ -18,9 +18,9 @@ import numpy as np
 
 from fedconvex.comparison.compared_rows import Rows
 from fedconvex.comparison.designs import Design, Models, design, whole_classes
+from fedconvex.comparison.l2_path import ACCURACY, shared_path, task_path, worst_path
 from fedconvex.comparison.method_costs import shortened
 from fedconvex.comparison.near_mean import near_mean_path
-from fedconvex.comparison.paths import ACCURACY, shared_path, task_path, worst_path
 from fedconvex.families.multitask.relations import Relation
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Covariance, MeanRegularised, MultiTaskProblem, Problem

@@ -22,7 +22,7 @@ import numpy as np
 from fedconvex.methods import AFL, AgnosticFedAvg, FedAvg
 from fedconvex.papers.agnostic_clients.data import DIVISIONS, L2, ClientDivision, SplitData, load_splits, problems_of
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
-from fedconvex.papers.finished_parts import kept
+from fedconvex.papers.finished_parts import finished_part
 from fedconvex.papers.intervals import Interval, every
 from fedconvex.papers.repeated import Repeated, draw_curves, higher
 from fedconvex.papers.step_grids import tuned_run
@@ -82,7 +82,7 @@ def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
     for j, division in enumerate((IID, LABEL)):
         for s in range(scale.repetitions):
             tell((j + s / scale.repetitions) / 2, f"{division.name}, {s + 1} of {scale.repetitions}")
-            rows += kept(f"{division.name} {s}", partial(curves, loaded, division, s, scale, seed))
+            rows += finished_part(f"{division.name} {s}", partial(curves, loaded, division, s, scale, seed))
     found = Repeated(tuple(rows), loaded.overlap)
     table = found.where(round=scale.rounds).table(("division", "method", "client"), ("loss", "accuracy"))
     return Findings(

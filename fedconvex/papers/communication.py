@@ -26,7 +26,7 @@ from fedconvex.losses import Softmax
 from fedconvex.methods import FedAvg, FedSGD
 from fedconvex.papers.agnostic_clients.data import L2, SplitData, TrainTest, load_splits
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
-from fedconvex.papers.finished_parts import kept
+from fedconvex.papers.finished_parts import finished_part
 from fedconvex.papers.images import accuracies
 from fedconvex.papers.repeated import Repeated, draw_bars, draw_curves, higher
 from fedconvex.papers.style import blank, panel
@@ -158,7 +158,7 @@ def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
         todo = (cells, rows, number, scale, seed), (weights, rows, number, scale, seed)
         also = (starts, rows, number, seed), (one_shot, rows, number, seed)
         for name, (make, *arguments) in zip(parts, (*todo, *also), strict=True):
-            parts[name] += kept(f"{name} {number}", partial(_listed, make, *arguments))
+            parts[name] += finished_part(f"{name} {number}", partial(_listed, make, *arguments))
     found = {name: Repeated(tuple(rows), loaded.overlap) for name, rows in parts.items()}
     return Findings(
         f"Rounds to a test accuracy, FedSGD and FedAvg (McMahan et al. 2017): {loaded.name}",

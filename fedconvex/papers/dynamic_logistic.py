@@ -32,7 +32,7 @@ from fedconvex.federation import Federation
 from fedconvex.losses import Logistic
 from fedconvex.methods import DynamicFedAvg
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
-from fedconvex.papers.finished_parts import kept
+from fedconvex.papers.finished_parts import finished_part
 from fedconvex.papers.intervals import Interval, every, standard_error
 from fedconvex.papers.style import COLOURS, DASHED, DOTTED, band, blank, legend, panel
 from fedconvex.problems import MovingTarget, Problem
@@ -148,12 +148,12 @@ def study(*, quick: bool, seed: int, data: None, tell: Progress) -> Findings:
     for i, (drift2, mu) in enumerate(pairs):
         tell(0.5 * i / len(pairs), f"scores that move, drift {drift2:g}, step size {mu:g}")
         make = partial(_scores, agents, scale, drift2, mu, seed)
-        rigid.append(kept(f"scores {drift2:g} {mu:g}", make, (Point, Level)))
+        rigid.append(finished_part(f"scores {drift2:g} {mu:g}", make, (Point, Level)))
     fresh: list[tuple[list[Point], list[Level], Path]] = []
     for i, drift2 in enumerate(DRIFTS):
         tell(0.5 + 0.5 * i / len(DRIFTS), f"chances that move, drift {drift2:g}")
         also = partial(_drawn_anew, agents, scale, drift2, seed)
-        fresh.append(kept(f"chances {drift2:g}", also, (Point, Level, Path)))
+        fresh.append(finished_part(f"chances {drift2:g}", also, (Point, Level, Path)))
     points, levels = [p for found, _ in rigid for p in found], [level for _, level in rigid]
     followed_points, followed_levels = [p for f in fresh for p in f[0]], [level for f in fresh for level in f[1]]
     paths = [f[2] for f in fresh]

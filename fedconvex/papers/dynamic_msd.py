@@ -29,7 +29,7 @@ from fedconvex.federation import Federation
 from fedconvex.losses import Squared
 from fedconvex.methods import DynamicFedAvg
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
-from fedconvex.papers.finished_parts import kept
+from fedconvex.papers.finished_parts import finished_part
 from fedconvex.papers.intervals import every, standard_error
 from fedconvex.papers.style import COLOURS, band, blank, legend, panel
 from fedconvex.problems import MovingTarget, Problem
@@ -125,14 +125,14 @@ def study(*, quick: bool, seed: int, data: None, tell: Progress) -> Findings:
     curves: list[MsdPoint] = []
     for i, drift2 in enumerate(scale.drifts):
         tell(0.45 * i / len(scale.drifts), f"learning curves, drift {drift2:g}")
-        curves += kept(f"curves {drift2:g}", partial(_curves, crowd, scale, drift2, seed), (MsdPoint,))
+        curves += finished_part(f"curves {drift2:g}", partial(_curves, crowd, scale, drift2, seed), (MsdPoint,))
     measured: list[MsdPoint] = []
     for i, drift2 in enumerate(scale.walks):
         for j, mu in enumerate(scale.levels):
             done = (i + j / len(scale.levels)) / len(scale.walks)
             tell(0.45 + 0.45 * done, f"steady states, drift {drift2:g}, step size {mu:g}")
             make = partial(_steady, crowd, scale, drift2, mu, seed)
-            measured.append(kept(f"level {drift2:g} {mu:g}", make, (MsdPoint,)))
+            measured.append(finished_part(f"level {drift2:g} {mu:g}", make, (MsdPoint,)))
     tell(0.9, "exact curves over step sizes")
     grid = np.geomspace(scale.levels[0] / 2.0, scale.levels[-1] * 1.25, 13 if quick else 61)
     lines = {drift2: [_level(crowd, drift2, float(mu)) for mu in grid] for drift2 in scale.walks}

@@ -78,7 +78,7 @@ def _digest(data: Path) -> str:
     return hashlib.sha256(data.read_bytes()).hexdigest() if data.is_file() else ""
 
 
-def kept(part: str, make: Callable[[], T], records: Sequence[type] = ()) -> T:
+def finished_part(part: str, make: Callable[[], T], records: Sequence[type] = ()) -> T:
     """Return what ``make`` returns, or what it returned before the run was killed.
 
     Parameters
@@ -98,9 +98,9 @@ def kept(part: str, make: Callable[[], T], records: Sequence[type] = ()) -> T:
     Examples
     --------
     >>> import pathlib, tempfile
-    >>> from fedconvex.papers.finished_parts import keeping, kept
+    >>> from fedconvex.papers.finished_parts import finished_part, keeping
     >>> with tempfile.TemporaryDirectory() as home, keeping(pathlib.Path(home) / "parts", "sums", False, 0, None):
-    ...     kept("one", lambda: {"sum": 2}), kept("one", lambda: 1 / 0)  # the second is read
+    ...     finished_part("one", lambda: {"sum": 2}), finished_part("one", lambda: 1 / 0)  # the second is read
     ({'sum': 2}, {'sum': 2})
     """
     home, kinds = _HOME.get(), {kind.__name__: kind for kind in records}

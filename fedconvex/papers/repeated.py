@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex.papers.findings import Claim, Progress
-from fedconvex.papers.finished_parts import kept
+from fedconvex.papers.finished_parts import finished_part
 from fedconvex.papers.intervals import Interval, every, mean_interval
 from fedconvex.papers.style import COLOURS, band
 
@@ -141,7 +141,7 @@ def repeat(times: int, make: Callable[[int], Iterable[Row]], tell: Progress, nam
     rows: list[Row] = []
     for number in range(times):
         tell(number / times, f"repetition {number + 1} of {times}")
-        rows += kept(f"{name} {number}", partial(_listed, make, number))
+        rows += finished_part(f"{name} {number}", partial(_listed, make, number))
     return rows
 
 

@@ -31,7 +31,7 @@ from fedconvex.federation import Federation
 from fedconvex.losses import Softmax
 from fedconvex.methods import SCAFFOLD, FedAvg, FedProx, FedSGD
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, progress_part
-from fedconvex.papers.finished_parts import kept
+from fedconvex.papers.finished_parts import finished_part
 from fedconvex.papers.images import accuracies, read_images, scaled
 from fedconvex.papers.intervals import every
 from fedconvex.papers.step_grids import grid_notes
@@ -175,7 +175,7 @@ def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
         name = method if method == "SGD" else f"{method}, {epochs} epochs"
         at = progress_part(tell, done / total, (done + cost) / total, f"{name}, similarity {s} %, ")
         cell = partial(_cell, problems[s], images, scale, targets, method, epochs, s, seed, at)
-        cells.append(kept(f"{name}, {s}", cell, (Cell,)))
+        cells.append(finished_part(f"{name}, {s}", cell, (Cell,)))
         done += cost
     title = f"Rounds to test accuracy on {images.name}: local epochs and similarity (Karimireddy et al. 2020, Table 3)"
     tables, figures = {"table": _table(cells), "rounds": list(_long(cells))}, {"rounds": _draw(scale, cells)}

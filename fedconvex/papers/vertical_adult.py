@@ -25,7 +25,7 @@ from fedconvex.losses import Logistic
 from fedconvex.methods import FedBCD, VerticalAcceleratedGradient, VerticalGradientDescent, VerticalNewtonCG
 from fedconvex.papers.archive import read_archive
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, progress_part
-from fedconvex.papers.finished_parts import kept
+from fedconvex.papers.finished_parts import finished_part
 from fedconvex.papers.style import COLOURS, blank, legend, panel
 from fedconvex.problems import VerticalProblem
 from fedconvex.vertical_federation import VerticalFederation
@@ -161,14 +161,16 @@ def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
     part = progress_part(tell, 0.0, 0.5)
     for i, (label, method) in enumerate(some.items()):
         part(i / len(some), label)
-        courses.append(kept(label, partial(course, label, method, problem, scale.rounds), (Course,)))
+        courses.append(finished_part(label, partial(course, label, method, problem, scale.rounds), (Course,)))
     grown = []
     for i, m in enumerate(scale.owners):
         tell(0.5 + 0.4 * i / len(scale.owners), f"{m} owners")
         more = VerticalProblem(VerticalFederation.from_blocks(owners_of(blocks, m), y), Logistic(), L2)
         for label in ("accelerated", "FedBCD, Q = 10"):
             grown.append(
-                kept(f"{label}, {m} owners", partial(course, label, some[label], more, scale.rounds), (Course,))
+                finished_part(
+                    f"{label}, {m} owners", partial(course, label, some[label], more, scale.rounds), (Course,)
+                )
             )
     tell(0.9, "without the partner")
     own = dict(list(blocks.items())[1:])

@@ -27,7 +27,7 @@ from fedconvex.federation import Federation
 from fedconvex.losses import Logistic
 from fedconvex.methods import VIRTUAL
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
-from fedconvex.papers.finished_parts import kept
+from fedconvex.papers.finished_parts import finished_part
 from fedconvex.papers.style import COLOURS, blank
 from fedconvex.problems import GaussianPosterior, GaussianPosteriorProblem, MultiTaskProblem, Precision
 
@@ -185,7 +185,9 @@ def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
     outcomes = []
     for number in range(scale.shuffles):
         tell(number / scale.shuffles, f"shuffle {number + 1} of {scale.shuffles}")
-        outcomes.append(kept(f"shuffle {number}", partial(shuffle, tasks, number, scale, seed), (Outcome, Scores)))
+        outcomes.append(
+            finished_part(f"shuffle {number}", partial(shuffle, tasks, number, scale, seed), (Outcome, Scores))
+        )
     return Findings(
         f"Posteriors on {name}: VIRTUAL beside pooled, local and multi-task models (Corinzia et al. 2019)",
         tuple(_claims(outcomes, data is not None)),

@@ -11,8 +11,8 @@ import numpy as np
 from fedconvex.methods import HybridDualAscent, TrackedBlockDescent
 from fedconvex.problems import HybridProblem
 from fedconvex.theorems.kit import *
-from fedconvex.theorems.parts import blocks
-from fedconvex.theorems.parts.blocks import problem_of
+from fedconvex.theorems.parts import block_owners
+from fedconvex.theorems.parts.block_owners import problem_of
 from fedconvex.theory.worst_case import blocks as worst
 
 __all__ = ["STATEMENT", "THEOREMS", "hybrid_dual_rate", "hybrid_reduction", "hybrid_tracked_rate"]
@@ -220,7 +220,7 @@ def _one_score(p: HybridProblem) -> Hypothesis:
 def _dual_exact(s: Setting, rounds: Sequence[int]) -> Found | None:
     if not traits_of(s.method, s.problem).deterministic:
         return None
-    values = blocks.dual_gaps(s, rounds, s.seed, 1)[:, 0]
+    values = block_owners.dual_gaps(s, rounds, s.seed, 1)[:, 0]
     return Found(values, np.full(len(rounds), _dual_rounding(s, 0.0)))
 
 
@@ -273,7 +273,7 @@ def _read_reduction(s: Setting) -> Reading:
     checked += require(
         NAME, Hypothesis("a method that it reduces to", got, Q == 1 or fed.B == 1 or even), _one_score(p)
     )
-    w = blocks.by_descent(s) if Q == 1 else blocks.by_rows(s) if fed.B == 1 else blocks.by_columns(s)
+    w = block_owners.by_descent(s) if Q == 1 else block_owners.by_rows(s) if fed.B == 1 else block_owners.by_columns(s)
     with np.errstate(all="ignore"):
         value = float(p.value(w)) - p.solve().value
     finite = Hypothesis("steps that do not overflow", f"F(v_T) - F*={value:g}", math.isfinite(value))
@@ -281,7 +281,7 @@ def _read_reduction(s: Setting) -> Reading:
 
 
 def _suboptimality(s: Setting, rounds: Sequence[int]) -> Found:
-    p, states = problem_of(s), blocks.models(s.method, s.problem, s.start, max(rounds))
+    p, states = problem_of(s), block_owners.models(s.method, s.problem, s.start, max(rounds))
     values = np.array([float(p.value(states[T])) for T in rounds])
     best = p.solve()
     return Found(values - best.value, best.gap + 100.0 * UNIT * (1.0 + np.abs(values)))
@@ -329,22 +329,22 @@ THEOREMS = (
         bound=hybrid_dual_rate,
         read=_read_dual,
         exact=_dual_exact,
-        sample=blocks.dual_gaps,
+        sample=block_owners.dual_gaps,
         tolerance=_dual_rounding,
         says="D* - D falls by 1 - q s a round in expectation, whoever owns which columns, and D never decreases.",
         loose="Attained by rows with equal features and other labels where all rows move; else by a factor 2 in s.",
         method=_ascent(),
         rounds=3,
         checks=(
-            blocks.one_row_two_labels,
-            blocks.with_a_gap,
-            blocks.tumours_in_blocks,
-            *(Check(blocks.with_a_gap, _ascent(batch_size=3, drop=0.1), T) for T in (1, 2)),
-            Check(blocks.six_equal_rows, _ascent(batch_size=5), 5),
-            Check(blocks.tumours_in_blocks, _steps(0.5, 1)),  # another method
+            block_owners.one_row_two_labels,
+            block_owners.with_a_gap,
+            block_owners.tumours_in_blocks,
+            *(Check(block_owners.with_a_gap, _ascent(batch_size=3, drop=0.1), T) for T in (1, 2)),
+            Check(block_owners.six_equal_rows, _ascent(batch_size=5), 5),
+            Check(block_owners.tumours_in_blocks, _steps(0.5, 1)),  # another method
             two_clients,  # no blocks
         ),
-        space=blocks.blocks_space(_some_rows, from_zero, batch=Whole(0, 5)),
+        space=block_owners.blocks_space(_some_rows, from_zero, batch=Whole(0, 5)),
         **_ABOUT,
     ),
     Theorem(
@@ -360,17 +360,19 @@ THEOREMS = (
         method=_steps(1.0, 1),
         rounds=4,
         checks=(
-            Check(blocks.one_column, start=blocks.between),
-            blocks.with_a_gap,
-            blocks.tumours_in_blocks,
-            Check(blocks.tumours_in_blocks, _steps(0.4, 5)),
-            Check(blocks.one_column, _steps(0.38, 8), start=blocks.between),
-            Check(blocks.one_column, _steps(0.38, 2), 1, start=blocks.between),  # within reach of exact worst cases
-            Check(blocks.nearly_round, _steps(0.4, 8), 1, all_ones),
-            Check(blocks.with_a_gap, _steps(1.2, 5)),  # too large
-            Check(blocks.one_column, _steps(2.0, 1)),  # not for a block alone
+            Check(block_owners.one_column, start=block_owners.between),
+            block_owners.with_a_gap,
+            block_owners.tumours_in_blocks,
+            Check(block_owners.tumours_in_blocks, _steps(0.4, 5)),
+            Check(block_owners.one_column, _steps(0.38, 8), start=block_owners.between),
+            Check(
+                block_owners.one_column, _steps(0.38, 2), 1, start=block_owners.between
+            ),  # within reach of exact worst cases
+            Check(block_owners.nearly_round, _steps(0.4, 8), 1, all_ones),
+            Check(block_owners.with_a_gap, _steps(1.2, 5)),  # too large
+            Check(block_owners.one_column, _steps(2.0, 1)),  # not for a block alone
         ),
-        space=blocks.blocks_space(_steps, share=Real(0.02, 1.9, 3.0), Q=Whole(1, 8)),
+        space=block_owners.blocks_space(_steps, share=Real(0.02, 1.9, 3.0), Q=Whole(1, 8)),
         **_ABOUT,
     ),
     Theorem(
@@ -386,12 +388,12 @@ THEOREMS = (
         method=_steps(0.5, 4),
         rounds=4,
         checks=(
-            blocks.turned_columns,
-            blocks.tumours_by_hospital,
-            Check(blocks.with_a_gap, _steps(1.0, 1)),
-            blocks.with_a_gap,  # several local steps on several groups of both
+            block_owners.turned_columns,
+            block_owners.tumours_by_hospital,
+            Check(block_owners.with_a_gap, _steps(1.0, 1)),
+            block_owners.with_a_gap,  # several local steps on several groups of both
         ),
-        space=blocks.blocks_space(_steps, share=Real(0.1, 1.0), Q=Whole(1, 6)),
+        space=block_owners.blocks_space(_steps, share=Real(0.1, 1.0), Q=Whole(1, 6)),
         **_ABOUT,
     ),
 )

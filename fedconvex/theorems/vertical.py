@@ -12,9 +12,7 @@ from fedconvex.methods import FedBCD, VerticalGradientDescent
 from fedconvex.problems import VerticalProblem
 from fedconvex.solvers.damping import block_root
 from fedconvex.theorems.kit import *
-from fedconvex.theorems.parts.environments import last_state
-from fedconvex.theorems.parts.growth import SETTLED, died_out, errors_seen, growths
-from fedconvex.theorems.parts.owners import (
+from fedconvex.theorems.parts.column_owners import (
     between,
     blood,
     duality_gap,
@@ -25,6 +23,8 @@ from fedconvex.theorems.parts.owners import (
     three_owners,
     tumours,
 )
+from fedconvex.theorems.parts.environments import last_state
+from fedconvex.theorems.parts.growth import SETTLED, died_out, errors_seen, growths
 from fedconvex.theory.worst_case import blocks
 
 __all__ = ["STATEMENT", "THEOREMS", "vertical_certificate", "vertical_growth", "vertical_rate"]

@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from fedconvex._check import whole
 from fedconvex.theorems import Theorem
 from fedconvex.theorems.core import FOUND
-from fedconvex.theorems.parts.families import derived_ladders
+from fedconvex.theorems.parts.ladders import derived_ladders
 from fedconvex.theorems.parts.theorem import Check
 from fedconvex.theorems.parts.tiny import Tiny, Whole
 from fedconvex.theory.bound import Bound

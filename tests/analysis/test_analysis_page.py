@@ -10,12 +10,12 @@ from scipy import stats
 
 from fedconvex.analysis import analyse
 from fedconvex.analysis.client_checks import calibration_bins, client_fits
-from fedconvex.analysis.forest_plots import Line, forest, limits
+from fedconvex.analysis.forest_plots import Line, axis_ends, forest
 from fedconvex.analysis.heterogeneity import summarise
 from fedconvex.analysis.page import _coefficients as coefficients
 from fedconvex.analysis.page import _lead as lead_of
 from fedconvex.analysis.page import page
-from fedconvex.analysis.summary_text import p_is, places, shown_ratio
+from fedconvex.analysis.summary_text import p_is, places, ratio_text
 from fedconvex.cli import main
 from tests.test_page import Reader
 
@@ -80,9 +80,9 @@ def test_forest_plots_show_the_numbers(rng):
 def test_intervals_of_small_clients_are_cut():
     lines = [Line(f"{k}", 0.1 * k, 0.1 * k - 0.3, 0.1 * k + 0.3, "", 0.2, "client") for k in range(4)]
     wide = Line("small", 0.2, -40.0, 40.0, "", 0.0, "client")
-    low, high = limits([*lines, wide])
+    low, high = axis_ends([*lines, wide])
     assert -1.0 < low < -0.5 and 0.9 < high < 1.4
-    assert limits([*lines, Line("new", np.nan, -2.0, 3.0, "", np.nan, "prediction")])[1] > 3.0
+    assert axis_ends([*lines, Line("new", np.nan, -2.0, 3.0, "", np.nan, "prediction")])[1] > 3.0
 
 
 def test_the_fit_at_clients(rng):
@@ -195,7 +195,7 @@ def test_a_page_is_read_as_statsmodels_is(rng):
 
 def test_digits_are_those_of_the_standard_error():
     assert [places(v) for v in (0.137, 0.00572, 3.9, 4100.0, float("inf"))] == [3, 5, 2, 0, 3]
-    assert [shown_ratio(v, 2) for v in (1.049, 26.2, 62792.4, 0.0033, 2.7e-8, float("inf"))] == [
+    assert [ratio_text(v, 2) for v in (1.049, 26.2, 62792.4, 0.0033, 2.7e-8, float("inf"))] == [
         "1.05", "26.2", "62792", "0.0033", "2.7e-08", "inf",
     ]  # fmt: skip
     assert [p_is(v) for v in (0.0123, 4.9e-4, 0.99)] == ["p = 0.012", "p < 0.001", "p = 0.990"]

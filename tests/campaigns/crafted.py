@@ -93,7 +93,7 @@ def part(home: Path) -> Subject:
 
     def read() -> Any:
         with parts_kept.keeping(home / "parts", "e", True, 0, None):
-            found = parts_kept.kept("part", lambda: made, (Interval,))
+            found = parts_kept.finished_part("part", lambda: made, (Interval,))
         return sorted({type(v).__name__ for v in found}) if hasattr(found, "__iter__") else type(found).__name__
 
     read()

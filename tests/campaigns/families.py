@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from fedconvex.theorems.parts.families import OTHERS, long_slope, noisy_parabolas, one_in_a_round, opposed_kinks
+from fedconvex.theorems.parts.ladders import OTHERS, long_slope, noisy_parabolas, one_in_a_round, opposed_kinks
 from fedconvex.theorems.parts.tiny import Sharp, Space, Tiny
 
 __all__ = ["UNITS", "families"]

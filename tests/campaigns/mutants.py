@@ -36,7 +36,7 @@ import numpy as np
 
 from fedconvex.theorems import THEOREMS, Setting, Theorem
 from fedconvex.theorems.core import FOUND
-from fedconvex.theorems.parts.families import derived_ladders
+from fedconvex.theorems.parts.ladders import derived_ladders
 from fedconvex.theorems.parts.theorem import Check, Reading
 from fedconvex.theorems.parts.tiny import Whole
 from fedconvex.theory.bound import AssumptionError, Bound

@@ -10,11 +10,10 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")
 
 from fedconvex import Federation, Hinge, Problem, SmoothedHinge
+from fedconvex.families.multitask.experiments import compared_models as mocha_models
 from fedconvex.families.multitask.experiments import har as mocha_har
-from fedconvex.families.multitask.experiments import models as mocha_models
 from fedconvex.families.multitask.experiments import stragglers as mocha_stragglers
-from fedconvex.families.multitask.experiments.har import KINDS, TaskModels, digit_pairs, load_tasks, paired
-from fedconvex.families.multitask.experiments.models import (
+from fedconvex.families.multitask.experiments.compared_models import (
     Fit,
     choose,
     errors,
@@ -24,6 +23,7 @@ from fedconvex.families.multitask.experiments.models import (
     reference,
     stopped,
 )
+from fedconvex.families.multitask.experiments.har import KINDS, TaskModels, digit_pairs, load_tasks, paired
 from fedconvex.papers import EXPERIMENTS, summary, write
 from fedconvex.problems import MeanRegularised, MultiTaskProblem
 

@@ -11,8 +11,8 @@ import numpy as np
 from fedconvex._check import function, instance
 from fedconvex.driver import run
 from fedconvex.driver.cycles import leaves
+from fedconvex.engines.flower.array_records import StateRecord, arrays_of, flwr_app, record
 from fedconvex.engines.flower.nodes import Nodes, refusal
-from fedconvex.engines.flower.records import StateRecord, arrays_of, flwr_app, record
 from fedconvex.federation import Federation
 from fedconvex.remote import Limits, Roster, Site
 from fedconvex.remote.messages import forms, unsaid

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedconvex._check import bad, function, wrong_type
 from fedconvex.draws import Draws, key_from_seed
-from fedconvex.engines.flower.records import flwr_app
+from fedconvex.engines.flower.array_records import flwr_app
 from fedconvex.federation import Federation
 from fedconvex.kernels.row_losses import values_gradients_of
 from fedconvex.methods.parts import averaging

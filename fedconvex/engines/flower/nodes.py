@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import instance, printable, real, wrong_type
-from fedconvex.engines.flower.records import arrays_of, flwr_app, record
+from fedconvex.engines.flower.array_records import arrays_of, flwr_app, record
 from fedconvex.remote import Roster, SiteWarning
 from fedconvex.remote.messages import ASK, MEASURE, REFUSE, Request, text, words
 

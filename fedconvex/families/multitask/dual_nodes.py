@@ -15,7 +15,7 @@ import numpy as np
 from fedconvex._check import among, bad, equal_by_type, real, wrong_type
 from fedconvex.draws import NODE_CLOCKS, Draws, stream, uniform
 from fedconvex.families.multitask.coupling import mbar_diagonal, mbar_times, pencil_sigma, safe_sigma
-from fedconvex.families.multitask.words import words_of_nodes
+from fedconvex.families.multitask.node_words import words_of_nodes
 from fedconvex.fields import CheckedFields, Count, Flag, Inside, OneOrMore, Positive, positive
 from fedconvex.kernels import jobs
 from fedconvex.kernels.cache import inner_part, part, strict_part

@@ -24,7 +24,7 @@ from fedconvex.papers.agnostic_fashion.data import load_domains
 from fedconvex.papers.agnostic_fashion.figures import draw_classes, draw_runs
 from fedconvex.papers.agnostic_fashion.runs import FULL, LARGE, QUICK, Comparison, class_runs, compared, possible
 from fedconvex.papers.findings import Experiment, Findings, Progress, progress_part
-from fedconvex.papers.finished_parts import kept
+from fedconvex.papers.finished_parts import finished_part
 
 __all__ = ["EXPERIMENT"]
 
@@ -39,7 +39,7 @@ def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
     ends = np.concatenate([[0.0], np.cumsum(cost)]).tolist()
     parts = [progress_part(tell, a / ends[-1], b / ends[-1]) for a, b in itertools.pairwise(ends)]
     found = [
-        kept(f"{block} {l2:g}", partial(compared, domains, block, l2, at), (Comparison,))
+        finished_part(f"{block} {l2:g}", partial(compared, domains, block, l2, at), (Comparison,))
         for (block, l2), at in zip(todo, parts, strict=False)
     ]
     runs = list(class_runs(domains, scale, seed, parts[-1]))

@@ -27,7 +27,7 @@ from scipy import stats
 
 from fedconvex.analysis.heterogeneity import confounded
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
-from fedconvex.papers.finished_parts import kept
+from fedconvex.papers.finished_parts import finished_part
 from fedconvex.papers.inference.batched_fits import Batch, Fits, fit
 from fedconvex.papers.inference.interval_verdicts import HALF, Share, by_analyse, dispersion
 from fedconvex.papers.inference.simulated_sites import SLOPES, Design, Drawn, drawn
@@ -116,7 +116,7 @@ def study(*, quick: bool, seed: int, data: None, tell: Progress) -> Findings:
     rows, off, mixed = [], [], []
     for i, (family, tie) in enumerate((f, t) for f in FAMILIES for t in ties):
         tell(i / (3 * len(ties)), f"{family}, {tie:g}")
-        found = kept(f"{family} {tie:g}", partial(_confounded_counts, family, tie, batches, seed))
+        found = finished_part(f"{family} {tie:g}", partial(_confounded_counts, family, tie, batches, seed))
         rows.append(
             {"family": family, "tie": tie, "estimate": found["estimate"]} | found["held"] | {"data sets": found["n"]}
         )

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, progress_part
-from fedconvex.papers.finished_parts import kept
+from fedconvex.papers.finished_parts import finished_part
 from fedconvex.papers.inference.batched_fits import fit
 from fedconvex.papers.inference.interval_verdicts import Share, disagreement, pooled_targets, slope_intervals, verdicts
 from fedconvex.papers.inference.simulated_sites import FAMILIES, SLOPES, Design, drawn
@@ -86,12 +86,16 @@ def study(*, quick: bool, seed: int, data: None, tell: Progress) -> Findings:
     first, second = progress_part(tell, 0.0, 0.5), progress_part(tell, 0.5, 1.0)
     for j, design in enumerate(Design(f, s) for f in FAMILIES for s in scale.spreads):
         first(j / (4 * len(scale.spreads)), f"{design.family}, intercepts {design.spread:g}")
-        part = kept(f"even {design.family} {design.spread:g}", partial(equal_slopes, design, scale.batches, seed))
+        part = finished_part(
+            f"even {design.family} {design.spread:g}", partial(equal_slopes, design, scale.batches, seed)
+        )
         even += [_row(design, kind, MEAN, Share(held, part["n"])) for kind, held in part["held"].items()]
         off[design.family, design.spread] = part["off"]
     for j, design in enumerate(Design(f, SPREAD, t) for f in FAMILIES for t in scale.taus):
         second(j / (4 * len(scale.taus)), f"{design.family}, slopes {design.tau:g}")
-        part = kept(f"uneven {design.family} {design.tau:g}", partial(_uneven_slopes, design, scale.uneven, seed))
+        part = finished_part(
+            f"uneven {design.family} {design.tau:g}", partial(_uneven_slopes, design, scale.uneven, seed)
+        )
         uneven += [_row(design, kind, what, Share(held, part["n"])) for (kind, what), held in part["held"].items()]
     return Findings(
         "What intervals of analyse cover", tuple(claims(even, uneven, max(off.values()))), _notes(scale),

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
-from fedconvex.papers.finished_parts import kept
+from fedconvex.papers.finished_parts import finished_part
 from fedconvex.papers.inference.batched_fits import Batch, Fits, fit
 from fedconvex.papers.inference.simulated_sites import Design, drawn
 from fedconvex.papers.intervals import every, short
@@ -102,7 +102,7 @@ def study(*, quick: bool, seed: int, data: None, tell: Progress) -> Findings:
         at = USUAL | {what: value}
         m = int(at[ROWS])
         design = Design("logistic", at[INTERCEPTS], rows=(m, m), mixing=at[FEATURES])
-        found = kept(f"{what} {value:g}", partial(distances, design, scale.batches, scale.batch, seed))
+        found = finished_part(f"{what} {value:g}", partial(distances, design, scale.batches, scale.batch, seed))
         rows += [{"along": what, "at": float(value), "estimator": name} | median(d) for name, d in found.items()]
     alike = distances(Design("gaussian", 1.0, rows=(30, 60), mixing=0.9), 1, scale.batch, seed)
     off = max(float(alike[name].max()) for name in (GLS, STEP))

@@ -45,7 +45,7 @@ nothing larger than d x d is ever formed.
 
 from fedconvex.theory.moments.engine import Moments
 from fedconvex.theory.moments.incremental import incremental_noise2
-from fedconvex.theory.moments.rounding import Moved, moved, moved_stacked
+from fedconvex.theory.moments.moment_rounding import Moved, moved, moved_stacked
 from fedconvex.theory.moments.stacked import StackedMoments
 from fedconvex.theory.moments.stages import stage_suboptimality
 from fedconvex.theory.moments.traces import GradientTrace, MomentTrace, ShadowTrace, SteadyState

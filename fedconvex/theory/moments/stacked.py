@@ -27,7 +27,7 @@ from fedconvex.constants import noise_factor
 from fedconvex.loss_traits import traits
 from fedconvex.problems import Problem
 from fedconvex.theory.moments.least_squares import LeastSquares
-from fedconvex.theory.moments.rounding import Moved, moved_stacked
+from fedconvex.theory.moments.moment_rounding import Moved, moved_stacked
 from fedconvex.theory.moments.traces import MomentTrace
 from fedconvex.theory.moments.weights import Mixing, of_sampling
 from fedconvex.traits import LocalSteps, Traits, traits_of

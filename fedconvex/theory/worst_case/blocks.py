@@ -38,9 +38,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import eigh
 
-from fedconvex.theory.worst_case.certificates import factor
 from fedconvex.theory.worst_case.interpolation import Point, product
 from fedconvex.theory.worst_case.programme import Programme
+from fedconvex.theory.worst_case.programme_bounds import factor
 from fedconvex.theory.worst_case.solving import search
 
 LARGEST = 300  # vectors of a block, of which the Gram matrix has as many for every block

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.solvers import conic
-from fedconvex.theory.worst_case.certificates import (
+from fedconvex.theory.worst_case.programme import Programme
+from fedconvex.theory.worst_case.programme_bounds import (
     Feasible,
     factor,
     feasible_point,
@@ -17,7 +18,6 @@ from fedconvex.theory.worst_case.certificates import (
     trace_bound,
     upper_bound,
 )
-from fedconvex.theory.worst_case.programme import Programme
 
 GAP = 1e-6, 1e-5  # certified gap, relative to the value, that ends the search: in the quick attempts, in the others
 QUICK = 2

@@ -21,7 +21,7 @@ from fedconvex.families.boosting.experiments.trees import TreeProblem, boosted, 
 from fedconvex.federation import Federation
 from fedconvex.methods import FedMultiBoost, MultiBoost
 from fedconvex.papers.findings import Progress
-from fedconvex.papers.finished_parts import kept
+from fedconvex.papers.finished_parts import finished_part
 from fedconvex.problems import Dictionary, EnsembleProblem, Stump, StumpProblem, fit_q
 
 SMOOTHING = 50.0  # chosen here: mu; F_mu is at most log(p)/50 above F
@@ -450,7 +450,7 @@ def boost_study(rows: Sources, scale: BoostScale, seed: int, tell: Progress) -> 
             tell(share, f"division {split + 1} of {scale.splits}: {doing}")
 
         make, records = partial(_division, rows, scale, seed, split, at), (BoostedSplit, Choice, DictionaryOptimum)
-        found, own_gap, shares, l2, certified = kept(f"division {split}", make, records)
+        found, own_gap, shares, l2, certified = finished_part(f"division {split}", make, records)
         outcomes += found
         accuracy.append(shares)
         penalties.append(l2)

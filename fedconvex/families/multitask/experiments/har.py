@@ -29,7 +29,7 @@ import numpy as np
 from fedconvex._check import bad, finite, numeric, whole
 from fedconvex.datasets import load_bundled
 from fedconvex.driver import run as run_method
-from fedconvex.families.multitask.experiments.models import (
+from fedconvex.families.multitask.experiments.compared_models import (
     GLOBAL,
     KINDS,
     LOCAL,
@@ -47,7 +47,7 @@ from fedconvex.federation import Federation
 from fedconvex.methods import JointMOCHA, NodeWork
 from fedconvex.papers.archive import read_archive
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress, progress_part
-from fedconvex.papers.finished_parts import kept
+from fedconvex.papers.finished_parts import finished_part
 from fedconvex.papers.intervals import Interval, mean_interval, standard_error
 from fedconvex.papers.style import COLOURS, DASHED, band, blank, legend, panel
 
@@ -213,7 +213,9 @@ def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
     n, outcomes = scale.shuffles, []
     for number in range(n):
         at = progress_part(tell, 0.7 * number / n, 0.7 * (number + 1) / n, f"shuffle {number + 1} of {n}, ")
-        outcomes.append(kept(f"shuffle {number}", partial(shuffle, tasks, number, scale, seed, at), (TaskModels,)))
+        outcomes.append(
+            finished_part(f"shuffle {number}", partial(shuffle, tasks, number, scale, seed, at), (TaskModels,))
+        )
     train, _ = tasks.split(TEST, seed=1000 * seed)
     slow = straggler_study(train, scale.stragglers, seed, progress_part(tell, 0.7, 1.0))  # 6
     har = (tasks.K, tasks.d) == HAR_SHAPE

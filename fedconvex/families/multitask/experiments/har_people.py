@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.driver import iterate
+from fedconvex.families.multitask.experiments.compared_models import errors
 from fedconvex.families.multitask.experiments.har import TEST, digit_pairs, load_tasks
-from fedconvex.families.multitask.experiments.models import errors
 from fedconvex.federation import Federation
 from fedconvex.losses import Hinge, Logistic
 from fedconvex.methods import MOCHA

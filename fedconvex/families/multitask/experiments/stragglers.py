@@ -28,7 +28,7 @@ from fedconvex.federation import Federation
 from fedconvex.losses import Hinge
 from fedconvex.methods import MOCHA, Clock, CoCoA, Decay, MiniBatchSDCA, MiniBatchSGD
 from fedconvex.papers.findings import Claim, Progress
-from fedconvex.papers.finished_parts import kept
+from fedconvex.papers.finished_parts import finished_part
 from fedconvex.papers.intervals import every
 from fedconvex.papers.style import COLOURS, blank, legend, panel
 from fedconvex.problems import MeanRegularised, MultiTaskProblem
@@ -124,7 +124,7 @@ def straggler_study(federation: Federation, scale: StragglerScale, seed: int, te
             share = (number + j / len(METHODS)) / scale.seeds
             tell(0.05 + 0.75 * share, f"{name}, run {number + 1} of {scale.seeds}")
             part = partial(_curves, name, problem, optimum.lower, scale, 1000 * seed + number)
-            curves += kept(f"stragglers, {name}, run {number}", part, (TimedRun,))
+            curves += finished_part(f"stragglers, {name}, run {number}", part, (TimedRun,))
     drops = []
     for j, p in enumerate(scale.drops):
         tell(0.8 + 0.15 * j / len(scale.drops), f"nodes dropped with probability {p:g}")

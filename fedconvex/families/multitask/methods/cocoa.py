@@ -23,7 +23,7 @@ import numpy as np
 from fedconvex.draws import Draws
 from fedconvex.families.multitask import dual_nodes
 from fedconvex.families.multitask.dual_nodes import Memory, Message, NodeWork, Reply, Sigma
-from fedconvex.families.multitask.words import rule_in_words
+from fedconvex.families.multitask.node_words import rule_in_words
 from fedconvex.fields import CheckedFields, Count, Inside
 from fedconvex.methods.parts import participation
 from fedconvex.problems import MultiTaskProblem

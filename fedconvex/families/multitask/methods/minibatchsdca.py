@@ -20,7 +20,7 @@ import numpy as np
 from fedconvex.draws import Draws
 from fedconvex.families.multitask import dual_nodes
 from fedconvex.families.multitask.dual_nodes import Memory, Message, Reply, Sigma, State, answer
-from fedconvex.families.multitask.words import rule_in_words
+from fedconvex.families.multitask.node_words import rule_in_words
 from fedconvex.fields import CheckedFields, Count, Positive
 from fedconvex.kernels import jobs
 from fedconvex.kernels.rows import row_axpy, row_dot

@@ -78,7 +78,7 @@ def path(kind: str, train: Federation, lambdas: Sequence[float], share: float) -
     Examples
     --------
     >>> from fedconvex.datasets import logistic_federation
-    >>> from fedconvex.families.multitask.experiments.models import path
+    >>> from fedconvex.families.multitask.experiments.compared_models import path
     >>> fed = logistic_federation(n_clients=3, seed=0).federation
     >>> [fit.gap <= 0.01 for fit in path("multi-task", fed, (1.0, 0.1), 0.01)]
     [True, True]

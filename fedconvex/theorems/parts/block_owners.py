@@ -13,7 +13,7 @@ from fedconvex.hybrid_federation import HybridFederation
 from fedconvex.methods import FedBCD, GradientDescent
 from fedconvex.problems import HybridProblem, VerticalProblem
 from fedconvex.theorems.kit import *
-from fedconvex.theorems.parts.owners import apart, side_by_side
+from fedconvex.theorems.parts.column_owners import apart, side_by_side
 from fedconvex.vertical_federation import VerticalFederation
 
 
