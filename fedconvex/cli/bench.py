@@ -36,7 +36,7 @@ def add_parser(commands: Any) -> None:
     add("--suite", default="first", metavar="S",
         help="first (the default), small, standard, agnostic, multitask or FILE.toml")  # fmt: skip
     add("--solvers", metavar="NAMES", help="solvers to compare with: names separated by commas, all, or none")
-    add("--target", metavar="GAPS", default="1e-3,1e-6,1e-9", help="certified gaps; default 1e-3,1e-6,1e-9")
+    add("--target", metavar="GAPS", default="1e-3,1e-6,1e-9", help="certified gaps; default %(default)s")
     add("--steps", default="theory", metavar="HOW", help="step sizes: theory (the default), tuned or both")
     add(
         "--rounds",
@@ -50,7 +50,7 @@ def add_parser(commands: Any) -> None:
     add("--repeats", type=count("--repeats", low=1), default=3, metavar="N",
         help="repetitions, of which the fastest counts; default %(default)s")  # fmt: skip
     add("--limit", type=number("--limit", low=0.0, strict=True), default=300.0, metavar="SECONDS",
-        help="time limit for one solver, problem and seed; default 300")  # fmt: skip
+        help="time limit for one solver, problem and seed; default %(default)g")  # fmt: skip
     add("--jobs", type=count("--jobs", low=1), default=1, metavar="N",
         help="processes; default %(default)s, for steady seconds")  # fmt: skip
     add(

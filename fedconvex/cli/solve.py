@@ -140,7 +140,13 @@ def _add_run(add: Any) -> None:
         metavar="N",
         help="limit on the rounds; default %(default)s (100 stumps with multiboost)",
     )
-    add("--tol", type=number("--tol", low=0.0), default=1e-6, metavar="T", help="certified gap to reach; default 1e-6")
+    add(
+        "--tol",
+        type=number("--tol", low=0.0),
+        default=1e-6,
+        metavar="T",
+        help="certified gap to reach; default %(default)g",
+    )
     add_seed(add)
     add("--threads", type=count("--threads", low=1), metavar="N", help="threads; by default as many as pay")
 

@@ -86,12 +86,16 @@ def _cert_arguments(step: Any) -> None:
     for part in (init, request, approved):
         part.add_argument("--folder", default=".", metavar="DIR", help="where the files are; default here")
     for part in (init, approved):
-        part.add_argument("--days", type=int, default=365, metavar="N", help="for which it is good; default 365")
+        part.add_argument(
+            "--days", type=int, default=365, metavar="N", help="for which it is good; default %(default)s"
+        )
 
 
 def _try_arguments(step: Any) -> None:
     step.add_argument("study", metavar="STUDY")
-    step.add_argument("--rows", type=int, default=300, metavar="N", help="invented rows of each site; default 300")
+    step.add_argument(
+        "--rows", type=int, default=300, metavar="N", help="invented rows of each site; default %(default)s"
+    )
     step.add_argument("--seed", type=int, default=0, metavar="S")
     step.add_argument("--folder", metavar="DIR", help="keep all files there; default none is kept")
 
@@ -100,7 +104,7 @@ def _join_arguments(step: Any) -> None:
     _of_site(step)
     step.add_argument("--yes", action="store_true", help="do not ask before the first answer")
     step.add_argument(
-        "--wait", type=float, default=3600.0, metavar="S", help="seconds to try to reach it; default 3600"
+        "--wait", type=float, default=3600.0, metavar="S", help="seconds to try to reach it; default %(default)g"
     )
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedconvex.driver import Result
     from fedconvex.problems import Problem
 
-SHOWN_CLIENTS, _SHOWN_COLUMNS = 20, 40
+SHOWN_CLIENTS, SHOWN_COLUMNS = 20, 40
 
 
 class About(NamedTuple):
@@ -303,12 +303,12 @@ def _column_text(data: Data) -> str:
     from fedconvex.tables.looking import HEADS
 
     rows = data.columns.listed()
-    shown = rows if len(rows) <= _SHOWN_COLUMNS else [r for r in rows if r[1] != "number" or r[2]][:_SHOWN_COLUMNS]
+    shown = rows if len(rows) <= SHOWN_COLUMNS else [r for r in rows if r[1] != "number" or r[2]][:SHOWN_COLUMNS]
     title = "Columns:" if len(shown) == len(rows) else f"Columns ({len(rows) - len(shown):,} more, mostly numbers):"
     text = f"{title}\n{format_table(['column', 'became', 'note'], shown, width=fits())}"
     if not data.by_client:
         return text
-    odd = [list(one) for one in data.by_client[:_SHOWN_COLUMNS]]
+    odd = [list(one) for one in data.by_client[:SHOWN_COLUMNS]]
     more = len(data.by_client) - len(odd)
     head = "Columns by client" + (f" ({more:,} more: fedconvex look)" if more else "")
     return f"{text}\n\n{head}:\n{format_table(HEADS, odd, width=fits())}"

@@ -25,6 +25,19 @@ if TYPE_CHECKING:
     from fedconvex.verify.suite import Progress
 
 
+class _Effort(NamedTuple):
+    """What is done unless the user says otherwise."""
+
+    search: int | None  # None: as many tiny problems as every theorem's space says
+    trajectories: int
+    precision: float
+
+
+_SOME, _A_CHECK = 24, 60  # candidates of a search that no number is given for, and those that take as long as a check
+EXPONENTS = 1.0  # as long as the checks
+_QUICK, _OWN, _THOROUGH = _Effort(None, 4096, 0.02), _Effort(400, 4096, 0.02), _Effort(600, 16384, 0.01)
+
+
 def add_parser(commands: Any) -> None:
     """Add the command."""
     verify = commands.add_parser(
@@ -67,7 +80,8 @@ def add_parser(commands: Any) -> None:
         "--trajectories",
         type=count("--trajectories", low=2),
         metavar="N",
-        help="largest number of independent runs of a check; default 4096, with --thorough 16384",
+        help="largest number of independent runs of a check; "
+        f"default {_QUICK.trajectories}, with --thorough {_THOROUGH.trajectories}",
     )
     add(
         "--precision",
@@ -99,8 +113,8 @@ def _add_theorems(verify: Any) -> None:
         "--search",
         type=count("--search", low=0),
         metavar="N",
-        help="tiny problems tried against the bound and each of its terms; default 400 with --theorem-file, 600 with "
-        "--thorough, else some dozen against the bound alone",
+        help=f"tiny problems tried against the bound and each of its terms; default {_OWN.search} with --theorem-file, "
+        f"{_THOROUGH.search} with --thorough, else some dozen against the bound alone",
     )
     verify.add_argument("--no-search", action="store_true", help="carry out the suite's checks only")
     verify.add_argument(
@@ -121,22 +135,9 @@ def _add_theorems(verify: Any) -> None:
     )
 
 
-class _Effort(NamedTuple):
-    """What is done unless the user says otherwise."""
-
-    search: int | None  # None: as many tiny problems as every theorem's space says
-    trajectories: int
-    precision: float
-
-
-_SOME, _A_CHECK = 24, 60  # candidates of a search that no number is given for, and those that take as long as a check
-EXPONENTS = 1.0  # as long as the checks
-QUICK, OWN, _THOROUGH = _Effort(None, 4096, 0.02), _Effort(400, 4096, 0.02), _Effort(600, 16384, 0.01)
-
-
 def _effort(args: argparse.Namespace) -> _Effort:
     """Return what is done: what was asked for, and defaults."""
-    usual = _THOROUGH if args.thorough else QUICK if args.theorem_file is None else OWN
+    usual = _THOROUGH if args.thorough else _QUICK if args.theorem_file is None else _OWN
     given = {name: getattr(args, name) for name in _Effort._fields if getattr(args, name) is not None}
     if args.no_search and given.get("search"):
         raise bad("--no-search", "be given without --search", given["search"], "leave one out")

@@ -26,7 +26,7 @@ from fedconvex.solvers.solution import Solution
 ACCURACY = 1e-13
 _WORST = 1e-16  # of AFL, whose models of l2 = 1e-5 and 1e-6 differ by about as much as these
 MANY = 1e-6  # the like beyond `_LARGE` parameters
-PASSES, _TASK_ACCURACY = 40, 1e-4  # over the rows, for every l2; relative gap of models per client
+PASSES, TASK_ACCURACY = 40, 1e-4  # over the rows, for every l2; relative gap of models per client
 _STEPS, _LARGE = 200, 1500  # parameters beyond which systems are solved by conjugate gradients
 
 
@@ -77,5 +77,5 @@ def task_path(fed: Federation, loss: Any, relations: Sequence[Relation]) -> Iter
     """Yield the models (K, d) of every relationship, from strong to weak ones."""
     found = None
     for relation in relations:
-        found = MultiTaskProblem(fed, loss, relation).solve(_TASK_ACCURACY, found, PASSES)
+        found = MultiTaskProblem(fed, loss, relation).solve(TASK_ACCURACY, found, PASSES)
         yield found

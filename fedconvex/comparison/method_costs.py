@@ -28,7 +28,7 @@ from fedconvex.problems.protocol import has_one_model
 
 _FLOAT = 8  # bytes
 _EXACT = 1e11  # operations spent on eigenvalues of X'X
-MOST, _STILL = 40, 5  # rounds of a run in cross-validation; rounds that must change something
+MOST, STILL = 40, 5  # rounds of a run in cross-validation; rounds that must change something
 
 
 class Cost(NamedTuple):
@@ -147,7 +147,7 @@ def shortened(name: str, problem: Problem, gap: float, rounds: int, local_steps:
         if not math.isfinite(left):
             break
         w, gaps = state.w[0], [*gaps, left]
-        before = gaps[-1 - _STILL] if len(gaps) > _STILL else math.inf
+        before = gaps[-1 - STILL] if len(gaps) > STILL else math.inf
         if left <= gap or abs(left - before) <= 0.05 * left:
             break
     return w

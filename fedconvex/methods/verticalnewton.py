@@ -30,8 +30,8 @@ from fedconvex.problems.protocol import VERTICAL_MODEL
 from fedconvex.traits import Traits, not_sent
 from fedconvex.words import Words
 
-_GRADIENT, PRODUCT, SCORES = 0, 1, 2
-ARMIJO, _HALVINGS = 1e-4, 40
+GRADIENT, PRODUCT, SCORES = 0, 1, 2
+ARMIJO, HALVINGS = 1e-4, 40
 KEPT = ("z", "u", "v", "sent", "kind", "sizes", "steps")  # what the server changes
 EPS = float(np.finfo(float).eps)
 
@@ -126,7 +126,7 @@ class VerticalNewtonCG(CheckedFields):
     def init(self, problem: Any, w: np.ndarray) -> State:
         R, none = len(w), np.zeros_like(w)
         zeros, steps = np.zeros((R, problem.y.size)), np.zeros((R, 3))
-        kind, sent = np.full(R, SCORES if w.any() else _GRADIENT), np.array([_slopes(problem, z) for z in zeros])
+        kind, sent = np.full(R, SCORES if w.any() else GRADIENT), np.array([_slopes(problem, z) for z in zeros])
         return State(
             w, none, none, none, zeros, zeros, zeros, sent, zeros, np.zeros((R, 4)), kind, steps, steps, 0
         )  # 1
@@ -142,7 +142,7 @@ class VerticalNewtonCG(CheckedFields):
             b = clients[r, j]
             at, (alpha, beta, t) = slice(int(fed.ptr[b]), int(fed.ptr[b + 1])), message.steps[r]
             w, s, p, q = (x[r, at] for x in (message.w, message.s, message.p, message.q))
-            if message.kind[r] == _GRADIENT:
+            if message.kind[r] == GRADIENT:
                 w = w + t * s
                 q = problem.block_gradient(message.r[r][:, None], w, b)
                 s = p = np.zeros_like(w)  # 2
@@ -165,9 +165,9 @@ class VerticalNewtonCG(CheckedFields):
             z, u, v, answer, (alpha, beta, _) = *(x[r] for x in (new.z, new.u, new.v, new.answer)), state.steps[r]
             square, along = state.told[r, :2]
             if kind == SCORES:
-                z[:], new.kind[r], new.sent[r], new.steps[r] = answer, _GRADIENT, _slopes(problem, answer), 0.0
+                z[:], new.kind[r], new.sent[r], new.steps[r] = answer, GRADIENT, _slopes(problem, answer), 0.0
                 continue
-            if kind == _GRADIENT:
+            if kind == GRADIENT:
                 v[:], beta, new.sizes[r] = 0.0, 0.0, (square, square, 0.0)
             else:
                 v += alpha * u
@@ -182,7 +182,7 @@ class VerticalNewtonCG(CheckedFields):
             else:
                 t = _armijo(problem, z, v, *state.told[r, 2:])
                 z += t * v
-                new.kind[r], new.sent[r], new.steps[r] = _GRADIENT, _slopes(problem, z), (0.0, 0.0, t)  # 7
+                new.kind[r], new.sent[r], new.steps[r] = GRADIENT, _slopes(problem, z), (0.0, 0.0, t)  # 7
         return new
 
     def traits(self, problem: Any) -> Traits:
@@ -215,7 +215,7 @@ def _armijo(problem: Any, z: np.ndarray, v: np.ndarray, across: float, square: f
     before, t = _values(problem, z), 1.0
     slope = float(_slopes(problem, z) @ v) / z.size + problem.l2 * across
     noise = 4.0 * EPS * float(np.abs(before).mean())
-    for _ in range(_HALVINGS):
+    for _ in range(HALVINGS):
         change = float((_values(problem, z + t * v) - before).mean())
         change += problem.l2 * t * (across + 0.5 * t * square)
         if change <= ARMIJO * t * slope + noise:

@@ -37,7 +37,7 @@ from fedconvex.problems import Problem
 
 C, OTHER, L2 = 27, 26, 1e-4  # l2 of the certified solution only
 UNSEEN = 1e-6  # probability added to pairs that a mixture lacks
-CLIENTS, _MIXING, PARTICIPATION, LOCAL = 20, 0.5, 0.25, 5
+CLIENTS, MIXING, PARTICIPATION, LOCAL = 20, 0.5, 0.25, 5
 _NOTES, _RECIPES, _TALK = "notes", "recipes", "talk"
 WORDS = {
     _NOTES: "patient admitted afebrile stable dyspnoea chest xray normal bilateral oedema discharge follow review "
@@ -184,7 +184,7 @@ def dealt(counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:  # 4
     """Return the counts of clients that mix kinds, (clients, p, 27, 27); clients without any pair are left out."""
     parts = np.zeros((CLIENTS, *counts.shape))
     for i, kind in enumerate(counts):
-        share = rng.dirichlet(np.full(CLIENTS, _MIXING))
+        share = rng.dirichlet(np.full(CLIENTS, MIXING))
         parts[:, i] = rng.multinomial(kind.ravel().astype(np.int64), share).T.reshape(CLIENTS, C, C)
     return parts[parts.sum(axis=(1, 2, 3)) > 0.0]
 

@@ -38,9 +38,9 @@ KINDS = ("upright", "slanted", "turned")
 _OF_KINDS, _OF_CLIENTS = (6 / 15, 5 / 15, 4 / 15), (1 / 2, 1 / 4, 1 / 8, 1 / 8)  # shares of the rows
 KIND = np.repeat(np.arange(len(KINDS)), len(_OF_CLIENTS))  # of every client
 K, GIVEN = len(KIND), len(KINDS)
-FEATURES, _BY_KIND = "features", "given"
-RANDOM, _ALONE = "random", "clients"
-_GROUPINGS = (_BY_KIND, FEATURES, "gradients", "labels", RANDOM)  # with as many domains as kinds
+FEATURES, BY_KIND = "features", "given"
+RANDOM, ALONE = "random", "clients"
+_GROUPINGS = (BY_KIND, FEATURES, "gradients", "labels", RANDOM)  # with as many domains as kinds
 FEW, DELTA, SAME = 0.25, 0.05, 0.02  # share of the rows; of failure; a difference in loss that counts as none
 TERMS = ("empirical", "complexity", "deviation", "discrepancy", "bound")
 SCORES = ("worst loss", "mean loss", "worst error", "mean error", "gap of FedAvg to AFL")
@@ -101,7 +101,7 @@ def groupings(problem: Problem, seed: int) -> Iterator[tuple[str, np.ndarray]]: 
     """Yield every grouping: what clients are grouped by, and the domain of each."""
     for p in range(1, K + 1):
         yield FEATURES, cluster(problem, p).domain
-    yield _BY_KIND, KIND
+    yield BY_KIND, KIND
     for by in _GROUPINGS[2:-1]:
         yield by, cluster(problem, GIVEN, by).domain
     yield RANDOM, np.random.default_rng([seed, 5]).permutation(np.arange(K) % GIVEN)
@@ -244,14 +244,14 @@ def claims(bound: Repeated, scored: Repeated) -> Iterator[Claim]:
     beyond = scores("worst loss", all_, three)
     text = f"A domain for every client serves the worst kind no better than {GIVEN} domains, by more than {SAME:g}"
     yield higher(text, [("difference", beyond)], -SAME)
-    given = {"grouped by": _BY_KIND, "p": GIVEN}
+    given = {"grouped by": BY_KIND, "p": GIVEN}
     near = scores("worst loss", three, given)
     text = f"Grouped by features, the worst kind's test loss is that of the given domains, within {SAME:g}"
     yield Claim(text, near.within(SAME), f"difference {near}")
     blind = scores("worst loss", {"grouped by": "labels", "p": GIVEN}, three)
     yield higher("Shares of labels, which are the same for all kinds, are no substitute", [("difference", blind)])
-    chosen = [(by, scored.interval(GAP, **{"grouped by": by, "p": GIVEN})) for by in (_BY_KIND, FEATURES)]
-    chosen.append((_ALONE, scored.interval(GAP, **all_)))
+    chosen = [(by, scored.interval(GAP, **{"grouped by": by, "p": GIVEN})) for by in (BY_KIND, FEATURES)]
+    chosen.append((ALONE, scored.interval(GAP, **all_)))
     text = (
         "The largest test loss of a domain: AFL is ahead of FedAvg where domains are the kinds, groups by features, or"
     )
@@ -321,7 +321,7 @@ def _draw(bound: Repeated, scored: Repeated) -> Any:
     bars = [{"by": by, "": "", **r} for by in _GROUPINGS for r in scored.where(**{"grouped by": by, "p": GIVEN}).rows]
     draw_bars(axes[2], Repeated(tuple(bars)), "worst loss", "by", "")
     panel(axes[2], f"{GIVEN} domains, grouped by", y="worst kind's test loss, mean and s.d.")
-    bars += [r | {"by": _ALONE, "": ""} for r in scored.where(**{"grouped by": FEATURES, "p": K}).rows]
+    bars += [r | {"by": ALONE, "": ""} for r in scored.where(**{"grouped by": FEATURES, "p": K}).rows]
     draw_bars(axes[3], Repeated(tuple(bars)), GAP, "by", "")
     axes[3].axhline(0.0, color="0.3", linewidth=0.8)
     panel(axes[3], "FedAvg less AFL, worst of the domains", y="test loss, mean and s.d.")

@@ -32,7 +32,7 @@ from fedconvex.papers.style import COLOURS, blank, legend, panel
 from fedconvex.problems import HybridProblem
 from fedconvex.theorems.hybrid import hybrid_dual_rate
 
-L2, _SMOOTHNESS = 1e-2, 0.25
+L2, SMOOTHNESS = 1e-2, 0.25
 KEYS = ("data", "indices", "indptr", "shape", "y")
 
 
@@ -103,7 +103,7 @@ def cell(problem: HybridProblem, H: int, scale: Scale, seed: int) -> Cell:
     N, q = int(heights.sum()), float((heights / sizes).min())
     R = float(np.sqrt(problem.row_norms.max()))
     first, last = gaps[0].mean, gaps[T].mean
-    bound = hybrid_dual_rate(L2, fed.n, 1.0 / _SMOOTHNESS, N, q, R, T, first).value
+    bound = hybrid_dual_rate(L2, fed.n, 1.0 / SMOOTHNESS, N, q, R, T, first).value
     one = run_method(method, asked, rounds=1, tol=0.0, seed=seed, progress=False)
     up = int(one.trace.floats_up[-1])
     formula = fed.B * N + fed.G * fed.d

@@ -27,18 +27,18 @@ from fedconvex.papers.style import COLOURS, DASHED, DOTTED, blank, legend, panel
 from fedconvex.problems import Problem
 
 _CUT = 0.25  # beta of the trimmed mean
-MEAN, MEDIAN, _TRIMMED, _GEOMETRIC = "mean", "median", "trimmed mean", "geometric median"
+MEAN, MEDIAN, TRIMMED, GEOMETRIC = "mean", "median", "trimmed mean", "geometric median"
 AGGREGATES: dict[str, Any] = {
     MEAN: WeightedMean(),
     MEDIAN: CoordinateMedian(),
-    _TRIMMED: TrimmedMean(_CUT),
-    _GEOMETRIC: GeometricMedian(),
+    TRIMMED: TrimmedMean(_CUT),
+    GEOMETRIC: GeometricMedian(),
 }
 _BREAKS = {
     MEAN: 0.0,
     MEDIAN: 0.5,
-    _TRIMMED: _CUT,
-    _GEOMETRIC: 0.5,
+    TRIMMED: _CUT,
+    GEOMETRIC: 0.5,
 }  # the share of liars that an aggregate does not stand
 HONEST, FEATURES = 16, 5
 
@@ -227,15 +227,15 @@ def claims(
     text = f"Clients alike: the median's variance over the mean's is what order statistics say, {exact:.4f} for K = 21"
     yield Claim(text, abs(seen["ratio"] - exact) <= seen["half"], f"{seen['ratio']:.4f} ± {seen['half']:.4f}", True)
     text = "Clients alike: the geometric median costs less than the median by coordinates, and more than the mean"
-    values = [by[n]["ratio"] for n in (MEAN, _GEOMETRIC, MEDIAN)]
-    halves = [by[n]["half"] for n in (MEAN, _GEOMETRIC, MEDIAN)]
+    values = [by[n]["ratio"] for n in (MEAN, GEOMETRIC, MEDIAN)]
+    halves = [by[n]["half"] for n in (MEAN, GEOMETRIC, MEDIAN)]
     good = values[0] + halves[0] < values[1] - halves[1] and values[1] + halves[1] < values[2] - halves[2]
     yield Claim(text, good, ", ".join(f"{v:.3f} ± {h:.3f}" for v, h in zip(values, halves, strict=True)))
 
 
 def _stays(row: dict[str, Any]) -> bool:
     """Whether a run below the share of its aggregate ended where its bound says."""
-    if row["aggregate"] == _GEOMETRIC:
+    if row["aggregate"] == GEOMETRIC:
         a = row["share"]
         return bool(row["moved"] <= 2.0 * (1.0 - a) / (1.0 - 2.0 * a) * row["radius"] * (1.0 + 1e-9))
     return bool(row["inside"])
@@ -251,13 +251,13 @@ def _least_squares(rows: Sequence[dict[str, Any]]) -> Iterator[Claim]:
     mine = [x for dial in dials for x in distances(MEAN, dial, False)]
     text = "Least squares, nobody lies: FedSGD with the mean ends at the minimiser of F, whatever the heterogeneity"
     yield Claim(text, max(mine) <= 1e-6, f"at most {max(mine):.1e} of the spread of the clients' minimisers off", True)
-    other = [min(distances(n, dial, False)) for n in (MEDIAN, _TRIMMED, _GEOMETRIC) for dial in dials]
+    other = [min(distances(n, dial, False)) for n in (MEDIAN, TRIMMED, GEOMETRIC) for dial in dials]
     text = "With none of the others it does: clients that differ are not distinguished from liars"
-    values = ", ".join(f"{n} {np.median(distances(n, dials[-1], False)):.2f}" for n in (MEDIAN, _TRIMMED, _GEOMETRIC))
+    values = ", ".join(f"{n} {np.median(distances(n, dials[-1], False)):.2f}" for n in (MEDIAN, TRIMMED, GEOMETRIC))
     yield Claim(text, min(other) >= 1e-4, f"{min(other):.1e} and more; medians at the largest dial: {values}", True)
     rest = max(r["restless"] for r in rows)
     yield Claim("All of them come to rest", rest <= 1e-6, f"the last 50 models differ by at most {rest:.1e}")
-    for name in (MEDIAN, _TRIMMED, _GEOMETRIC):
+    for name in (MEDIAN, TRIMMED, GEOMETRIC):
         better = [np.median(distances(name, dial, True)) < np.median(distances(MEAN, dial, True)) for dial in dials]
         text = f"Where four of twenty lie, the {name} ends nearer to the honest minimiser than the mean does"
         yield Claim(text, all(better), f"at {sum(better)} of {len(dials)} dials, by medians")

@@ -30,7 +30,7 @@ from fedconvex.theory.round_maps import scaffold_round
 GAPS, LOCAL_STEPS = (1.0, 10.0, 100.0), (2, 10)  # of the paper: G and K
 MU, START = 0.05, (1.0, 1.0)  # chosen here
 GRID = np.geomspace(1e-5, 10.0, 241)  # chosen here: forty step sizes a decade
-ROUNDS, _QUICK_ROUNDS, LONG = 40, 30, 240  # chosen here; the last for rates
+ROUNDS, QUICK_ROUNDS, LONG = 40, 30, 240  # chosen here; the last for rates
 BOTTOM = 1e-13  # of the figure
 CURVES = (("SGD", 1), *((m, K) for m in ("FedAvg", "SCAFFOLD") for K in LOCAL_STEPS))
 
@@ -69,7 +69,7 @@ def quadratics(G: float, mu: float = MU) -> Problem:
 
 def study(*, quick: bool, seed: int, data: None, tell: Progress) -> Findings:
     """Run every method on every G; nothing is random."""
-    rounds, curves = _QUICK_ROUNDS if quick else ROUNDS, []
+    rounds, curves = QUICK_ROUNDS if quick else ROUNDS, []
     for i, G in enumerate(GAPS):
         for j, (method, K) in enumerate(CURVES):
             tell((i + j / len(CURVES)) / len(GAPS), f"G = {G:g}, {_name(method, K)}")

@@ -43,8 +43,8 @@ PROXIMAL = 1.0  # of the paper: mu of FedProx
 SIMILARITIES, EPOCHS = (0, 10, 100), (1, 5, 10, 20)  # of the paper
 TARGETS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)  # chosen here: claims speak of the largest that is at most
 MARGIN = 0.02  # less than what gradient descent on all clients attains
-DESCENT, _DESCENT_STEPS = 300, (0.1, 0.3, 1.0, 3.0)  # chosen here: its rounds and step sizes
-MOST_BATCH, _MOST_TEST = 12, 2000  # chosen here: rows of a batch (a client has five batches), and rows to test on
+DESCENT, DESCENT_STEPS = 300, (0.1, 0.3, 1.0, 3.0)  # chosen here: its rounds and step sizes
+MOST_BATCH, MOST_TEST = 12, 2000  # chosen here: rows of a batch (a client has five batches), and rows to test on
 LEAST_RUNS = 3  # of a claim, whose counts must be in order in all runs; chosen here
 _SLACK_ROUNDS, _SLACK_SHARE = 1.0, 0.1  # what two counts of rounds may differ by and still count as equal
 USUAL = {"SGD": 40.0, "SCAFFOLD": 30.0, "FedAvg": 60.0, "FedProx": 180.0}  # rounds, for the progress line only
@@ -146,7 +146,7 @@ def load_images(path: str | os.PathLike[str] | None = None, seed: int = 0) -> Im
     rows = CLIENTS * STEPS * min(MOST_BATCH, len(X) // (CLIENTS * STEPS))
     if rows == 0:
         raise bad(f"{who}: x_train", f"have at least {CLIENTS * STEPS} rows", len(X))
-    train, test = rng.permutation(len(X))[:rows], rng.permutation(len(X_test))[:_MOST_TEST]
+    train, test = rng.permutation(len(X))[:rows], rng.permutation(len(X_test))[:MOST_TEST]
     y, y_test = arrays["y_train"].astype(float), arrays["y_test"].astype(float)
     return _images(Path(path).stem, X[train].astype(float), y[train], X_test[test].astype(float), y_test[test])
 
@@ -245,9 +245,7 @@ def _cell(
 def _attained(problem: Problem, images: Images) -> float:
     """Return the best test accuracy after gradient descent on all clients."""
     w = None
-    for _, state in iterate(
-        FedSGD(step_size=_DESCENT_STEPS), problem, rounds=DESCENT, trajectories=len(_DESCENT_STEPS)
-    ):
+    for _, state in iterate(FedSGD(step_size=DESCENT_STEPS), problem, rounds=DESCENT, trajectories=len(DESCENT_STEPS)):
         w = state.w
     return float(accuracies(np.asarray(w), images.X_test, images.y_test).max())
 

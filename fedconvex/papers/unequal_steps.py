@@ -30,7 +30,7 @@ from fedconvex.theory.fixed_points import Quadratic, fedavg_round, quadratic
 from fedconvex.theory.moments import Moments
 
 CLIENTS, MOST, L2 = 8, 16, 0.1
-CENTRES, _MEAN_STEPS = ((0.0, 0.0), (4.0, 0.0), (1.0, 3.0)), (1, 4, 16)
+CENTRES, MEAN_STEPS = ((0.0, 0.0), (4.0, 0.0), (1.0, 3.0)), (1, 4, 16)
 UNEQUAL, EQUAL, NORMALISED = "tau_k steps", "equally many steps", "steps eta/tau_k"
 
 
@@ -154,10 +154,10 @@ def study(*, quick: bool, seed: int, data: Any, tell: Progress) -> Findings:
 def _mean_row(eta: float, rounds: int) -> dict[str, Any]:
     w = np.zeros(2)
     for _, state in iterate(
-        FedAvg(step_size=eta, local_steps=_MEAN_STEPS), means(), rounds=max(rounds, round(10 / eta))
+        FedAvg(step_size=eta, local_steps=MEAN_STEPS), means(), rounds=max(rounds, round(10 / eta))
     ):
         w = state.w[0]
-    end = mean_limit(eta, _MEAN_STEPS)
+    end = mean_limit(eta, MEAN_STEPS)
     return {"eta": eta, "w1": w[0], "w2": w[1], "closed form 1": end[0], "closed form 2": end[1]}
 
 
@@ -241,14 +241,14 @@ def _draw(rows: Sequence[dict[str, Any]]) -> Any:
     figure, axes = blank(2, width=4.4, height=3.8)
     E = np.array(CENTRES)
     axes[0].plot(*E.T, "^", color="0.4", markersize=7)
-    for e, tau in zip(CENTRES, _MEAN_STEPS, strict=True):
+    for e, tau in zip(CENTRES, MEAN_STEPS, strict=True):
         axes[0].annotate(f"  $e_k$, τ = {tau}", e, fontsize=8, va="bottom")
-    for steps, colour in ((_MEAN_STEPS, COLOURS[0]), ((7, 7, 7), COLOURS[1])):
+    for steps, colour in ((MEAN_STEPS, COLOURS[0]), ((7, 7, 7), COLOURS[1])):
         states = iterate(FedAvg(step_size=0.02, local_steps=steps), means(), rounds=150, start=np.array([4.0, 2.5]))
         axes[0].plot(*np.array([s.w[0] for _, s in states]).T, ".-", color=colour, markersize=3, linewidth=0.8)
-    curve = np.array([mean_limit(eta, _MEAN_STEPS) for eta in np.geomspace(1e-4, 1.0 - 1e-9, 200)])
+    curve = np.array([mean_limit(eta, MEAN_STEPS) for eta in np.geomspace(1e-4, 1.0 - 1e-9, 200)])
     axes[0].plot(*curve.T, color="black", linestyle=DASHED, linewidth=1.0)
-    axes[0].plot(*surrogate(quadratic(means()), _MEAN_STEPS).minimiser, "s", color="black", markersize=6)
+    axes[0].plot(*surrogate(quadratic(means()), MEAN_STEPS).minimiser, "s", color="black", markersize=6)
     axes[0].plot(*E.mean(axis=0), "*", color="black", markersize=11)
     axes[0].set_xlim(-0.4, 5.2)
     panel(axes[0], "three means, η = 0.02", "$w_1$", "$w_2$")

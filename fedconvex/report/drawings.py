@@ -19,9 +19,9 @@ if TYPE_CHECKING:  # loading all theorems takes a second
     from fedconvex.verify.check_records import Finding, StepChoice, Tightness
 
 # Stand-ins that the page's style replaces, so that one drawing serves light and dark: Okabe and Ito's palette there.
-INK, _GRID = "#010101", "#020202"
+INK, GRID = "#010101", "#020202"
 COLOURS = {"measured": "#030303", "bound": "#040404", "worst": "#050505", "fourth": "#060606"}
-_STYLE = {INK: "currentColor", _GRID: "var(--grid)"} | {v: f"var(--{k})" for k, v in COLOURS.items()}
+_STYLE = {INK: "currentColor", GRID: "var(--grid)"} | {v: f"var(--{k})" for k, v in COLOURS.items()}
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -230,7 +230,7 @@ def as_svg(
         "axes.spines.right": False,
         "axes.grid": True,
         "axes.axisbelow": True,
-        "grid.color": _GRID,
+        "grid.color": GRID,
         "grid.linewidth": 0.6,
         "lines.linewidth": 1.4,
         "legend.frameon": False,

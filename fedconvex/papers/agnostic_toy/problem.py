@@ -16,8 +16,8 @@ from fedconvex.problems import Problem
 # chosen here: three outer means, two inner ones; points of each cloud, so that the pooled mean is not the mean of means
 CENTRES = np.array([[0.0, 0.0], [3.0, 0.0], [1.0, 2.5], [0.8, 1.0], [2.0, 1.2]])
 POINTS = (60, 40, 30, 20, 10)
-QUIET, _NOISY = 0.5, 4.0  # variances; the last cloud is the noisy one
-VARIANCES = {"equal variances": (QUIET,) * 5, "one noisy domain": (QUIET,) * 4 + (_NOISY,)}
+QUIET, NOISY = 0.5, 4.0  # variances; the last cloud is the noisy one
+VARIANCES = {"equal variances": (QUIET,) * 5, "one noisy domain": (QUIET,) * 4 + (NOISY,)}
 ROUNDING = 1e-12  # what sums of numbers of size ten may be off by, with room
 
 

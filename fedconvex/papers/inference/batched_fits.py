@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-FIRST, _LATER = 12, 48  # rounds of all data sets, and then of those that are not settled
+FIRST, LATER = 12, 48  # rounds of all data sets, and then of those that are not settled
 SETTLED, NEAR = 1e-18, 1e-3  # of the squared Newton decrement; of a step, which is large where nothing is attained
 SILENT = 800.0  # the intercept of a site whose responses all agree, where they cost nothing
 
@@ -105,7 +105,7 @@ def fit(
     found = _searched(batch, b, z, tilt, given, FIRST)
     late = np.asarray(~found.settled.all(axis=1))
     if late.any():
-        more = _searched(batch.only(late), found.b[late], found.z[late], tilt[late], given, _LATER)
+        more = _searched(batch.only(late), found.b[late], found.z[late], tilt[late], given, LATER)
         for whole, part in zip(found, more, strict=True):
             whole[late] = part
     return found

@@ -253,7 +253,7 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
 
 # ---------------------------------------------------------------- LaTeX
 
-SUM, OPEN, PRODUCT, _POWER, ATOM = range(5)  # how tightly things are bound; OPEN: a sum sign, whose end is not marked
+SUM, OPEN, PRODUCT, POWER, ATOM = range(5)  # how tightly things are bound; OPEN: a sum sign, whose end is not marked
 
 
 def latex_of(text: str, signs: Mapping[str, str] = MappingProxyType(SIGNS)) -> str:
@@ -282,7 +282,7 @@ class _Writer:
             return f"{float(node.value):g}", ATOM  # type: ignore[arg-type]
         if isinstance(node, ast.Name):
             sign = self.signs.get(node.id, node.id)
-            return sign, _POWER if "^" in sign and not sign.startswith(r"\left") else ATOM
+            return sign, POWER if "^" in sign and not sign.startswith(r"\left") else ATOM
         if isinstance(node, ast.UnaryOp):
             return f"-{self.within(node.operand, OPEN)}", SUM
         if isinstance(node, ast.Call):
@@ -291,7 +291,7 @@ class _Writer:
         if isinstance(node.op, ast.Div):
             return rf"\frac{{{self.tex(node.left)[0]}}}{{{self.tex(node.right)[0]}}}", PRODUCT
         if isinstance(node.op, ast.Pow):
-            return f"{self.within(node.left, ATOM)}^{{{self.tex(node.right)[0]}}}", _POWER
+            return f"{self.within(node.left, ATOM)}^{{{self.tex(node.right)[0]}}}", POWER
         if isinstance(node.op, ast.Mult):
             minus = isinstance(node.left, ast.UnaryOp)
             left = node.left.operand if isinstance(node.left, ast.UnaryOp) else node.left
@@ -314,7 +314,7 @@ class _Writer:
         if name in SUMS:
             return f"{SUMS[name][1]} {self.within(node.args[0], PRODUCT)}", OPEN
         if name in EXTREMES:
-            text = inside if self.tex(node.args[0])[1] >= _POWER else rf"\{{{inside}\}}"
+            text = inside if self.tex(node.args[0])[1] >= POWER else rf"\{{{inside}\}}"
             return f"{EXTREMES[name][1]} {text}", PRODUCT
         shapes = {"sqrt": rf"\sqrt{{{inside}}}", "cbrt": rf"\sqrt[3]{{{inside}}}", "abs": rf"|{inside}|"}
         least = rf"\{name}\{{{inside}\}}" if name in ("max", "min") else rf"{name}\left({inside}\right)"

@@ -44,7 +44,7 @@ from fedconvex.theory.worst_case.programme_bounds import factor
 from fedconvex.theory.worst_case.solving import search
 
 LARGEST = 300  # vectors of a block, of which the Gram matrix has as many for every block
-RANDOM, _IMPROVED = 60, 120  # quadratics that are tried for the lower end, and changes of the best
+RANDOM, IMPROVED = 60, 120  # quadratics that are tried for the lower end, and changes of the best
 
 
 class BlockClass(NamedTuple):
@@ -314,7 +314,7 @@ def lowest(run: Run, problems: BlockClass, seed: int = 0) -> float:
     values = [attained(run, problems, H) for H in fixed]
     best = int(np.argmax(values))
     H, value = fixed[best], values[best]
-    for k in range(_IMPROVED):
+    for k in range(IMPROVED):
         other = _mixed(rng, problems, H, 0.5 ** (1 + k % 8))
         found = attained(run, problems, other)
         H, value = (other, found) if found > value else (H, value)

@@ -52,8 +52,8 @@ from fedconvex.papers.intervals import Interval, mean_interval, standard_error
 from fedconvex.papers.style import COLOURS, DASHED, band, blank, legend, panel
 
 _LAMBDAS = tuple(10.0**e for e in range(1, -6, -1))  # of the paper
-TEST, FOLDS, _SHUFFLES = 0.25, 5, 10  # of the paper
-COARSE, FINE, _JOINT = 0.05, 1e-3, 0.01  # relative gaps: in cross-validation, of baselines, of multi-task models
+TEST, FOLDS, SHUFFLES = 0.25, 5, 10  # of the paper
+COARSE, FINE, JOINT = 0.05, 1e-3, 0.01  # relative gaps: in cross-validation, of baselines, of multi-task models
 EPOCHS, MOST_ROUNDS = 2.0, 20_000  # chosen here: of JointMOCHA
 PASSES = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # the last is the reference implementation's
 PAPER = {GLOBAL: (2.23, 0.30), LOCAL: (1.34, 0.21), MULTI: (0.46, 0.11)}  # Table 1, HAR: percent, standard error
@@ -73,7 +73,7 @@ class HarScale(NamedTuple):
 
 
 HAR = HarScale(
-    _SHUFFLES, _LAMBDAS, FOLDS, PASSES, 10,
+    SHUFFLES, _LAMBDAS, FOLDS, PASSES, 10,
     StragglerScale(
         0.01, (0.25, 1.0, 4.0, 16.0, 64.0), (0.9, 0.5, 0.1), (8, 32, 128), (1.0, 0.3, 0.1, 0.03, 0.01),
         (0.0, 0.5, 0.75, 0.9), 2000, 3,
@@ -270,7 +270,7 @@ def federated(train: Federation, near: Fit) -> tuple[Fit, int]:
     """Return the models of JointMOCHA, from zero, at a gap of 1 % of a lower bound of the optimum; and its rounds."""
     problem = joint_problem(train, near.lam)
     method = JointMOCHA(work=NodeWork(epochs=EPOCHS))
-    result = run_method(method, problem, rounds=MOST_ROUNDS, tol=_JOINT * near.lower, record_every=20, progress=False)
+    result = run_method(method, problem, rounds=MOST_ROUNDS, tol=JOINT * near.lower, record_every=20, progress=False)
     value, gap = float(result.trace.value[-1]), float(result.gap)
     return Fit(near.lam, result.w, value, value - gap), result.rounds
 
@@ -285,7 +285,7 @@ def _claims(outcomes: Sequence[TaskModels], har: bool) -> Iterator[Claim]:
     yield Claim(
         "Every model that is compared is converged under its own certificate: relative gap at most 0.1 % for local "
         "and global models, joint gap at most 1 % for W and Omega",
-        gap[MULTI] <= _JOINT and max(gap[LOCAL], gap[GLOBAL]) <= FINE,
+        gap[MULTI] <= JOINT and max(gap[LOCAL], gap[GLOBAL]) <= FINE,
         "largest over the shuffles: " + ", ".join(f"{kind} {100 * gap[kind]:.3g} %" for kind in KINDS),
         refutable=True,
     )
