@@ -29,7 +29,7 @@ def to_places(v: float, decimals: int) -> str:
 
     Examples
     --------
-    >>> from fedconvex.analysis.summary_text import shown
+    >>> from fedconvex.analysis.summary_text import to_places
     >>> to_places(0.051357, 5), to_places(-0.00001, 3), to_places(float("nan"), 3)
     ('0.05136', '0.000', '–')
     """
