@@ -50,7 +50,7 @@ def test_on_least_squares_the_square_holds_for_every_number_of_local_steps():
         problem = VerticalProblem(VerticalFederation.from_blocks(blocks, rng.normal(size=5)), Squared(), 0.1)
         kappa = problem.damping(Q)
         assert kappa[0] >= 0.1 / problem.block_smoothness.max() * (1.0 - 1e-9) and kappa[-1] <= 3.0 * (1.0 + 1e-9)
-    thrice = owners.one_column_thrice.make()
+    thrice = column_owners.one_column_thrice.make()
     least = thrice.l2 / thrice.block_smoothness.max()
     assert [thrice.damping(Q)[0] for Q in (1, 4)] == pytest.approx([least, least], rel=1e-9)
 
