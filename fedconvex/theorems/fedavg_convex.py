@@ -87,6 +87,9 @@ An instance that attains 1/56 (τ = 2) and 0.042 (many local steps) in the place
 | 0.1 | 0.2858 | 1.0002 | 1.0002 | 1.0450 | 5.0934 |
 | 0.5 | 0.2868 | 1.0039 | 1.0052 | 2.1250 | 12.9692 |
 | 1 | 0.2895 | 1.0156 | 1.0208 | 5.5000 | 20.0000 |
+
+Of the noise drift of (17) nothing is seen: in all instances the other terms cover it. Whether (17) holds without it is
+unknown. That of (15) is needed.
 """,
     figure="""
 Mean suboptimality of FedAvg on logistic regression beside the bounds (15) and (17). Left, over rounds: the measured

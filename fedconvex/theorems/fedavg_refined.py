@@ -157,7 +157,9 @@ For K = 5, T = 7 and τ = 3 this is 1.02 times D²/(2ητT), and the ratio grows
 
 **R2.** Step 2's factor 3 and step 5's 2 (Young twice), 4's 2. Useless once ητL exceeds about 1/2, where it refuses (Q
 or r ≥ 1). R2#: the drift, as in R1#, and 1/w_0. On least squares with mini-batches it is 2 to 3 times the exact
-expectation, and refuses once ητL exceeds about 1.
+expectation, and refuses once ητL exceeds about 1. Of the noise drifts of R2 and R2# nothing is seen: in all
+instances the other terms cover them. Whether the theorems hold without them is unknown; there is no programme within
+reach for several clients with noise and several local steps.
 """,
     figure="""
 Mean suboptimality over the step size. Left, equal Hessians: exact value below R1#, R1 and (15), which has its minimum

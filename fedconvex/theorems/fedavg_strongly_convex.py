@@ -123,6 +123,8 @@ numbered from 1 that is true too, though not by step 5: put n = γ+t-1, so that 
     loose="""
 Closed form: 3 to 7 orders of magnitude with local steps, mostly by 8(E-1)²G²; a factor 3 in noise alone. Step by step:
 sharp for one local step and κ = 1; the drift of a step counts by η²LG instead of ηG: one power of t less in the end.
+No instance is known that needs 6LΓ, or the term of sampling, in the closed form: wherever one was tried the other terms
+cover them. Whether the closed form holds without one of them is unknown; the step-by-step form needs its sampling.
 """,
     figure="""
 Expected suboptimality over local steps, exact, and its bounds. Left: for 1, 5 and 20 local steps a round the exact
