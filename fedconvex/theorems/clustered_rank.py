@@ -98,7 +98,7 @@ def _read(s: Setting) -> Reading:
 def _smallest(s: Setting, w: np.ndarray) -> float:
     K = s.problem.federation.K
     U = s.problem.weights[:, None] * np.asarray(s.problem.client_gradients(w)).reshape(K, -1)
-    return float(np.linalg.svd(U, compute_uv=False)[K - 1])
+    return float(np.linalg.svd(U, compute_uv=False)[K - 1]) if K <= s.problem.size else 0.0
 
 
 def _rounding(s: Setting, w: np.ndarray) -> float:

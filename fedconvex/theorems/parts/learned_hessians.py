@@ -64,10 +64,11 @@ def largest_error(theorem: str, s: Setting) -> float:
     Raises
     ------
     AssumptionError
-        If the loss has several scores.
+        If the loss has several scores, or no bounded curvature.
     """
     kind, problem, m = traits(s.problem.loss), s.problem, s.method
-    require(theorem, Hypothesis("a loss of one score", f"{problem.loss!r}", not kind.several))
+    bounded = not kind.several and kind.curved and math.isfinite(kind.smoothness)
+    require(theorem, Hypothesis("a loss of one score with a bounded curvature", f"{problem.loss!r}", bounded))
     learn = float(m.alpha) * (1.0 - math.sqrt(1.0 - shrinking(s)))
     first = hessians_at(problem, s.start) * (0.0 if m.exact_start else 1.0)
     total = 0.0
