@@ -16,10 +16,10 @@ from fedconvex._latex import escaped
 from fedconvex.bench import SUITES, Case, Referee, bench, campaign, data_profile, performance_profile, suite
 from fedconvex.bench.board import Spread
 from fedconvex.bench.campaign import chosen
-from fedconvex.bench.cases import digest, sparse_federation
+from fedconvex.bench.cases import ONE_MODEL, digest, sparse_federation
 from fedconvex.bench.cells import Rules, _least, _notes, run_cell
-from fedconvex.bench.offences import LIES, NOT_ZERO, READS_OTHERS, READS_ROWS, UNCOUNTED, UNSTEADY
-from fedconvex.bench.solvers import arrays_of, made_of, named, of_target
+from fedconvex.bench.offences import LIES, NOT_ZERO, READS_OTHERS, READS_ROWS, TOO_FEW, UNCOUNTED, UNSTEADY
+from fedconvex.bench.solvers import _function_steps, arrays_of, made_of, named, of_target
 from fedconvex.bench.suites import data_cases
 from fedconvex.bench.time_limit import OutOfTime, at_most
 from fedconvex.bench.written_tables import latex, notes_table
@@ -171,6 +171,7 @@ def test_solvers_that_are_none_are_refused():
         ("Nosy", READS_OTHERS),
         ("Smuggler", UNCOUNTED),
         ("boastful", LIES),
+        ("closed", TOO_FEW),
         ("descent", None),
     ],
 )
@@ -179,6 +180,16 @@ def test_cheats_are_named(name, offence):
     found = board.offences.get(f"tests.bench_solvers:{name}", {})
     assert list(found) == ([] if offence is None else [offence])
     assert "fedsgd" in board.ranked and (f"tests.bench_solvers:{name}" in board.ranked) is (offence is None)
+
+
+@pytest.mark.slow
+def test_honest_gradient_descent_by_a_function_takes_the_rounds_of_fedsgd():
+    """Its step was 1/L of the roughest client: 0.56 where fedsgd's is 0.90."""
+    board = bench(["tests.bench_solvers:descent"], suite=[TINY], against=["fedsgd"], targets=[1e-2, 1e-5], seeds=1)
+    mine, ours = (board.of("tiny", name)[0] for name in ("tests.bench_solvers:descent", "fedsgd"))
+    assert [mine.cost(t, "rounds") for t in (1e-2, 1e-5)] == [ours.cost(t, "rounds") for t in (1e-2, 1e-5)]
+    steps = _function_steps(TINY.problem(), ONE_MODEL)[0]
+    assert steps["step_size"] > 1.5 * steps["local_step_size"]
 
 
 @pytest.mark.slow
@@ -351,7 +362,7 @@ def test_a_solver_changes_no_rows_but_its_own():
 def test_trials_that_fail_are_no_failure_and_leaving_is_one():
     rules, solver = Rules((1e-1,), 40, 1), replace(of_target(bench_solvers.steep), tuned=True)
     found = run_cell(Referee(TINY), solver, 0, rules)["found"]
-    assert found["status"] == "reached" and found["words"].startswith("2 times step_size 0.5601 offered")
+    assert found["status"] == "reached" and found["words"].startswith("1 times step_size 0.9029 offered, 1/(L of F)")
     assert run_cell(Referee(TINY), of_target(bench_solvers.steep), 0, Rules((1e-99,), 3, 1))["found"]["words"] == (
         "SystemExit:"
     )

@@ -164,7 +164,7 @@ def solve(arrays: Any, settings: dict[str, Any], rounds: int) -> Iterator[np.nda
     """Yield the models of FedJAX's FedAvg on a problem of ``fedconvex bench``: everybody, 5 full steps a round."""
     loss = "multinomial" if arrays.loss == "softmax" else arrays.loss
     hyper = {"start": arrays.start, "participants": None, "seed": settings["seed"], "whole": True}
-    algorithm = full_steps(loss, arrays.l2, settings["step_size"])
+    algorithm = full_steps(loss, arrays.l2, settings["local_step_size"])
     yield from rounds_of(algorithm, dense_clients(arrays, "FedJAX"), hyper, rounds)
 
 

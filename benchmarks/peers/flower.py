@@ -79,7 +79,7 @@ def solve(arrays: Any, settings: dict[str, Any], rounds: int) -> Iterator[np.nda
     """
     hyper = {
         "loss": arrays.loss, "l2": arrays.l2, "start": arrays.start,
-        "step_size": settings["step_size"], "local_steps": 5,
+        "step_size": settings["local_step_size"], "local_steps": 5,
     }  # fmt: skip
     yield from rounds_of(average, dense_clients(arrays, "Flower"), hyper, rounds)
 

@@ -294,9 +294,23 @@ def _wrong(
         found.append((honesty.NOT_ZERO, f"the largest entry of its first model is {np.abs(run.first).max():.3g}"))
     if solver.kind == "class":
         found += it.offences(seed)
+    if solver.kind == "function" and (how := _impossible(referee, run)):
+        found.append((honesty.TOO_FEW, how))
     if facts.settled and solver.kind != "pooled":
         again = islice(it.steps(seed + 1, rules.rounds, False), honesty.COUNTS + 1)
         other = [fingerprint(s.w) for s in again][: len(run.prints)]
         if other != run.prints[: len(other)]:
             found.append((honesty.UNSTEADY, "it says that it draws nothing, and its models differ with the seed"))
     return found
+
+
+def _impossible(referee: Referee, run: _Judged) -> str:
+    """Return how the floats that a function declares fall short of its models, or nothing.
+
+    A round's model depends on the answers of clients, each at least as long as a model, and a client at least answers.
+    """
+    size = float(np.prod(referee.problem.model_shape))
+    for step in run.steps:
+        if step.round and np.isfinite(step.floats) and step.floats < step.round * size:
+            return f"{step.floats / step.round:g} a round, where the answer of one client alone has {size:g}"
+    return ""

@@ -32,6 +32,7 @@ READS_ROWS = "reads rows at the server"
 READS_OTHERS = "reads rows of other clients"
 UNCOUNTED = "sends what is not counted"
 NOT_ZERO = "does not start at zero"
+TOO_FEW = "declares fewer floats than can be"
 COUNTS = 3  # rounds that are looked at
 _PATIENCE = 120.0  # seconds for a server to aggregate in a process without rows
 _SERVER = ("init", "participants", "broadcast", "aggregate")

@@ -60,7 +60,7 @@ class Inside:
             If the solver is not made for such a problem.
         """
         problem = self._case.over(self._federation)
-        self._ready = self._solver.ready(problem, self._case.loss, factor)
+        self._ready = self._solver.ready(problem, self._case.loss, factor, self._case.aim)
         target = self._ready.target
         settled = draws_nothing(self._solver, target, problem)
         return Facts(self._ready.words, settled, bool(getattr(target, "reproducible", True)))

@@ -85,8 +85,10 @@ class Solver:
     own: bool = False
     tuned: bool = False
 
-    def ready(self, problem: Any, loss: str, factor: float = 1.0) -> Ready:
+    def ready(self, problem: Any, loss: str, factor: float = 1.0, aim: str = ONE_MODEL) -> Ready:
         """Return the solver with settings for a problem; the step size of theory times a factor.
+
+        What is minimised, the aim, decides which step a function is offered.
 
         Raises
         ------
@@ -98,9 +100,9 @@ class Solver:
             target.check(problem, loss)
             return Ready(target, {}, target.words)
         if self.kind == "function":
-            step = _function_step(problem)
-            offered = {"step_size": step * factor, **self.settings}
-            return Ready(target, offered, f"step_size {step:.4g} offered, 1/L")
+            steps, source = _function_steps(problem, aim)
+            offered = {**{name: step * factor for name, step in steps.items()}, **self.settings}
+            return Ready(target, offered, f"step_size {steps['step_size']:.4g} offered, {source}")
         if isinstance(target, type):
             settings, words = _settled(target, dict(self.settings), problem, factor)
             target = target(**settings)
@@ -142,13 +144,22 @@ def _scaled(step: Any, factor: float) -> Any:
     return step._replace(scale=step.scale * factor) if isinstance(step, Decay) else float(step) * factor
 
 
-def _function_step(problem: Any) -> float:
-    """Return 1/L of the roughest client, or of a curvature of 1 for a loss with a kink."""
+def _function_steps(problem: Any, aim: str) -> tuple[dict[str, float], str]:
+    """Return the steps that a function is offered, and where the first comes from.
+
+    ``step_size`` is that of fedsgd, from the smoothness of F; ``local_step_size`` is 1/L of the roughest client, with a
+    kink as if its curvature were 1. For other aims both are the latter.
+    """
     from fedconvex.constants.default_steps import smoothness_of
 
     fed = problem.federation
     exact = fed.K * fed.d**3 <= 1e10
-    return 1.0 / smoothness_of(fed, problem.weights, problem.loss, getattr(problem, "l2", 0.0), exact).client
+    L = smoothness_of(fed, problem.weights, problem.loss, getattr(problem, "l2", 0.0), exact).client
+    step, words = 1.0 / L, "1/L"
+    if aim == ONE_MODEL and smooth(problem):
+        step, words = usual_step(methods.FedSGD, {}, problem)
+        words = words.partition(" = ")[2] or words
+    return {"step_size": float(step), "local_step_size": 1.0 / L}, words
 
 
 # ---------------------------------------------------------------- by name
