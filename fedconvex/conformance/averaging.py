@@ -57,7 +57,7 @@ def reply(
     if r.get("solver") == "exact":
         mu: float = state["mu"] * (2.0 if r["prox"] == "mu d^2" else 1.0)
         return {"w": minimiser(exam.hyper, r, X, y, state["w"], mu), "steps": exam.steps} | _rise(exam, r, state, k)
-    batches = _asked(r, batches) if exam.events != "batches" else batches
+    batches = asked(r, batches) if exam.events != "batches" else batches
     memory, total = (state["velocity"][k], np.zeros_like(w)), 0.0
     for i, rows in enumerate(batches):
         number = state["t"] * len(batches) + i
@@ -80,7 +80,8 @@ def _rise(exam: Exam, r: Mapping[str, str], state: State, k: int) -> dict[str, f
     return {"rise": now - then if abs(now - then) > 1e-13 * (abs(now) + abs(then)) else 0.0}
 
 
-def _asked(r: Mapping[str, str], batches: Sequence[Any]) -> Sequence[Any]:
+def asked(r: Mapping[str, str], batches: Sequence[Any]) -> Sequence[Any]:
+    """Return the full batches of a client's local steps: as many as asked, or not."""
     kinds = {"fewer": batches[:-1], "more": [*batches, batches[-1]], "one": batches[:1]}
     return kinds.get(r.get("steps", ""), batches)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedconvex.conformance.averaging import shares
 from fedconvex.conformance.exams import Exam, standard_exams
+from fedconvex.conformance.families import FAMILIES
 from fedconvex.conformance.implementation import Abilities, ask, given_to, unlike
 
 ROUNDS = 300
@@ -53,7 +54,7 @@ def round_map(exam: Exam, r: Mapping[str, str]) -> tuple[np.ndarray, np.ndarray]
 
 def checks(family: str, r: Mapping[str, str], train: Any, a: Abilities, tol: float) -> list[Check]:
     """Return what was checked of an implementation that was read as r."""
-    if "squared" not in a.losses:
+    if "squared" not in a.losses or "four rounds" not in FAMILIES[family].exams:  # whose rounds always draw something
         return []
     exam = standard_exams("squared", **given_to(a, {"step_size": 0.1}))[2]
     one = family == "fedsgd" or not a.local_steps

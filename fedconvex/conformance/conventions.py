@@ -210,3 +210,10 @@ PARTIAL = (
         shown=_partial,
     ),
 )
+
+PLAIN = (  # what papers that average plainly share: their form for clients of unequal size is as good
+    BASE[0]._replace(
+        values=tuple(v._replace(kind="published") if v.name == "1/K" else v for v in BASE[0].values),
+    ),
+    *only(BASE, "loss", "squared", "ridge", "direction"),
+)

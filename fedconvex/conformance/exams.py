@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 ORDERS = 720  # draws of batches in a round that are enumerated, at most
+COINS = 16  # steps between two heads, at most: more have a probability of 4e-7 in the exam
 
 DEFAULTS = {  # every hyper-parameter that an exam may give; what an algorithm does not know it leaves alone
     "loss": "squared",
@@ -38,6 +39,10 @@ DEFAULTS = {  # every hyper-parameter that an exam may give; what an algorithm d
     "rho": 0.3,
     "softmax_mu": 1.5,
     "radius": None,
+    "q": 0.8,
+    "trim": 0.2,
+    "probability": 0.6,
+    "top": 1,
 }
 
 Rows = tuple[np.ndarray, np.ndarray]
@@ -56,7 +61,7 @@ class Exam(NamedTuple):
         What ``train`` is given.
     rounds : int
         Models asked for.
-    events : {"", "partial", "batches", "stragglers"}
+    events : {"", "partial", "batches", "stragglers", "coins", "coordinates"}
         What a round draws.
     seeds : int
         How often it is asked, with seeds 0, 1, ...
@@ -154,6 +159,9 @@ def standard_exams(loss: str, **hyper: Any) -> tuple[Exam, ...]:
             **hyper | {"local_steps": 2, "epochs": None, "batch_size": 2},
         ),
         _exam("stragglers", loss, three, 2, "stragglers", 6, **hyper | late),
+        _exam("five clients", loss, (2, 3, 5, 4, 3), 2, **{"local_steps": 2} | hyper),
+        _exam("coins", loss, three, 3, "coins", 3, **{"local_steps": 1} | hyper),
+        _exam("coordinates", loss, three, 3, "coordinates", 4, **{"local_steps": 1} | hyper),
     )
 
 
@@ -176,6 +184,24 @@ def participants(exam: Exam, sampling: str) -> Iterator[tuple[tuple[int, ...], f
     else:
         subsets = list(itertools.combinations(range(K), m))
         yield from ((who, 1.0 / len(subsets)) for who in subsets)
+
+
+def coins(exam: Exam) -> Iterator[tuple[int, float]]:
+    """Yield how many local steps all clients may take up to a coin's first head, with probabilities.
+
+    >>> exam = next(exam for exam in standard_exams("squared") if exam.events == "coins")
+    >>> counts = list(coins(exam))
+    >>> counts[1], 1.0 - 1e-6 < sum(p for _, p in counts) < 1.0
+    ((2, 0.24), True)
+    """
+    p = exam.hyper["probability"]
+    yield from ((n, p * (1.0 - p) ** (n - 1)) for n in range(1, COINS + 1))
+
+
+def coordinates(exam: Exam) -> list[tuple[tuple[int, ...], float]]:
+    """Return which entries of a model a client may draw, with probabilities."""
+    found = list(itertools.combinations(range(exam.hyper["start"].size), exam.hyper["top"]))
+    return [(entries, 1.0 / len(found)) for entries in found]
 
 
 def batch_draws(exam: Exam, n: int, r: Mapping[str, str]) -> list[tuple[tuple[tuple[int, ...], ...], float]]:

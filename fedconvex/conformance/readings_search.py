@@ -17,7 +17,7 @@ import numpy as np
 
 from fedconvex.conformance import averaging
 from fedconvex.conformance.conventions import Reading, errors, expand
-from fedconvex.conformance.exams import ORDERS, Exam, batch_draws, participants
+from fedconvex.conformance.exams import ORDERS, Exam, batch_draws, coins, coordinates, participants
 from fedconvex.conformance.families import Family
 from fedconvex.conformance.first_fit import Fit, fit, separable
 
@@ -78,6 +78,13 @@ def outcomes(family: Family, exam: Exam, r: Reading, state: Any) -> Iterator[tup
     if not exam.events:
         yield family.move(exam, r, state, tuple(range(len(exam.clients))), _replies(family, exam, r, state)), 1.0
         return
+    if exam.events == "coins":  # the same for all clients
+        everybody = tuple(range(len(exam.clients)))
+        for steps, p in coins(exam):
+            batches = [(tuple(range(n)),) * steps for n in exam.sizes]
+            heard = [family.reply(exam, r, state, k, batches[k], None) for k in everybody]
+            yield family.move(exam, r, state, everybody, heard), p
+        return
     for who, p in participants(exam, r.get("sampling", "distinct")):
         options = [answers(k) for k in dict.fromkeys(who)]
         for drawn in itertools.product(*options):
@@ -120,6 +127,8 @@ def _work(exam: Exam, k: int, r: Reading) -> list[tuple[Any, float]]:
     if exam.events == "stragglers":
         rows, E = tuple(range(exam.sizes[k])), exam.steps
         return [((rows,) * s, 0.5 if s == E else 0.5 / (E - 1)) for s in range(1, E + 1)]
+    if exam.events == "coordinates":
+        return coordinates(exam)
     return batch_draws(exam, exam.sizes[k], r)
 
 
@@ -129,6 +138,8 @@ def count_outcomes(exam: Exam, r: Reading) -> int:
         return ORDERS + 1  # clients' draws are not independent
     if exam.events == "partial":
         return sum(1 for _ in participants(exam, r.get("sampling", "distinct")))
+    if exam.events == "coins":
+        return sum(1 for _ in coins(exam))
     return math.prod(len(_work(exam, k, r)) for k in range(len(exam.clients)))
 
 
