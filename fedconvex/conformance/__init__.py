@@ -9,6 +9,7 @@ from fedconvex.conformance.answer import Conformance
 from fedconvex.conformance.expectations import assert_conforms
 from fedconvex.conformance.families import FAMILIES
 from fedconvex.conformance.implementation import Abilities, can
+from fedconvex.conformance.inference import conform_estimate
 from fedconvex.conformance.recognition import conform
 
-__all__ = ["FAMILIES", "Abilities", "Conformance", "assert_conforms", "can", "conform"]
+__all__ = ["FAMILIES", "Abilities", "Conformance", "assert_conforms", "can", "conform", "conform_estimate"]

@@ -1,0 +1,115 @@
+"""Implementations in plain NumPy, half with one planted error, that `conform` is to answer right in 20 CPU seconds.
+
+Right ones: those of `conformance_further`, and averaging ones of random conventions (`conformance_random`), which must
+not be accused of an error. Wrong ones: those of `conformance_further`, and averaging ones with errors that are in no
+list of `conform`. Each must be called a deviation, with a counterexample whose script fails with it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import conformance_random
+import numpy as np
+from conformance_further import RIGHT, WRONG, implementation, slope
+
+from fedconvex.conformance import conform
+
+SECONDS = 20.0  # of processor time for an answer
+
+
+def averaging(clients: Any, h: Any, rounds: int, bug: str = "") -> Any:
+    """FedAvg, FedProx, SCAFFOLD or FedAdam, with the error that is named after the colon."""
+    kind, _, error = bug.partition(": ")
+    w, models, n = h["start"], [], np.array([len(y) for _, y in clients], float)
+    c, own, m, v = 0 * w, [0 * w for _ in clients], 0 * w, 0 * w + h["epsilon"] ** 2
+    for t in range(rounds):
+        ends, news = [], []
+        for k, (X, y) in enumerate(clients):
+            x, labels = w, np.roll(y, 1) if error == "labels of the row before" else y
+            for i in range(h["local_steps"]):
+                g = slope(h, X, labels, x)
+                if kind == "prox":
+                    mu = h["proximal_mu"] / (1 + t if error == "mu decays" else 1)
+                    g = g + mu * (x - (0.5 * w if error == "half an anchor" else w))
+                if kind == "scaffold":
+                    g = g - own[k - 1 if error == "another client's c" else k] + c
+                g = g / max(1.0, np.linalg.norm(g)) if error == "clipped" else g
+                g = g * (np.arange(w.size) > 0) if error == "frozen entry" else g
+                x = x - h["step_size"] * (0.5 if error == "half steps later" and i else 1.0) * g
+            news.append(own[k] - c + (w - x) / (h["local_steps"] * h["step_size"]))
+            ends.append(np.round(x, 4) if error == "rounded" else x)
+        p = n / n.sum() if error != "first client twice" else (n + n[0] * (np.arange(n.size) == 0)) / (n.sum() + n[0])
+        p = np.sqrt(n) / np.sqrt(n).sum() if error == "roots of sizes" else p
+        delta = sum(a * (x - w) for a, x in zip(p, ends, strict=True))
+        if kind == "scaffold":
+            c = c + sum((new - old) / n.size for new, old in zip(news, own, strict=True))
+            own, delta = news, h["server_step_size"] * delta
+        if kind == "adam":
+            m = h["beta1"] * m + (1 - h["beta1"]) * delta
+            v = h["beta2"] * v + (1 - h["beta2"]) * (np.abs(delta) if error == "absolute values" else delta**2)
+            delta = h["server_step_size"] * m / (np.sqrt(v) + h["epsilon"])
+        w = w + delta - (h["step_size"] * h["l2"] * w if error == "ridge again" else 0)
+        models.append(w)
+    return models
+
+
+FAMILY = {"avg": "fedavg", "prox": "fedprox", "scaffold": "scaffold", "adam": "fedopt"}
+ERRORS = (
+    *("avg: labels of the row before", "avg: clipped", "avg: frozen entry", "avg: half steps later", "avg: rounded"),
+    *("avg: first client twice", "avg: roots of sizes", "avg: ridge again", "prox: mu decays", "prox: half an anchor"),
+    *("scaffold: another client's c", "adam: absolute values"),
+)
+NAMES = tuple(f"right: {name}" for name in (*RIGHT, *FAMILY)) + tuple(f"wrong: {name}" for name in (*WRONG, *ERRORS))
+
+
+def made(name: str) -> tuple[str, Any]:
+    """Return the family and the implementation of a name."""
+    for table in (RIGHT, WRONG):
+        if name in table:
+            family, function, settings, _ = table[name]
+            return family, implementation(function, settings)
+    return FAMILY[name.partition(":")[0]], implementation(averaging, {"bug": name})
+
+
+def examine(name: str) -> dict[str, Any]:
+    """Hold the answer about an implementation against what it is."""
+    kind, _, which = name.partition(": ")
+    family, train = made(which)
+    begun = time.process_time()
+    found = conform(train, family)
+    seconds, line = time.process_time() - begun, str(found).splitlines()[0]
+    if kind == "right":
+        assert found.conforms, (name, line)
+    else:
+        assert found.grade == "deviation" and line.startswith("Not the published algorithm"), (name, line)
+        assert which not in WRONG or WRONG[which][3] in line, (name, line)
+        _reproduces(found, name, train)
+    assert seconds <= SECONDS, (name, seconds)
+    return {"name": name, "seconds": round(seconds, 2), "first line": line}
+
+
+def _reproduces(found: Any, name: str, train: Any) -> None:
+    """Run the script of a counterexample with the implementation in the place of its import."""
+    assert found.counterexample is not None, name
+    script = found.counterexample.script("mymodule:train").replace("from mymodule import train\n", "")
+    try:
+        exec(script, {"train": train, "print": lambda *_: None})
+    except AssertionError:
+        return
+    raise AssertionError(f"{name}: its counterexample does not show a departure")
+
+
+def trial(rng: np.random.Generator) -> dict[str, Any]:
+    """Return the answer about one of all implementations, or of random conventions that are no error."""
+    if rng.random() < 0.5:
+        return examine(str(rng.choice(NAMES)))
+    family, c = conformance_random.draw(rng)
+    train = conformance_random.implementation(family, c, rng)
+    begun = time.process_time()
+    found = conform(train, family)
+    seconds = time.process_time() - begun
+    assert found.verdict == "matches", (family, c, str(found).splitlines()[0])
+    assert seconds <= SECONDS, (family, c, seconds)
+    return {"name": family, "seconds": round(seconds, 2), "first line": str(found).splitlines()[0]}
