@@ -111,7 +111,8 @@ def _read(s: Setting) -> Reading:
     is_method(SOURCE, s.method, FedNL)
     C = s.method.compressor
     known = Hypothesis("Rank-R or symmetric Top-K", f"{C!r}", isinstance(C, RankR | SymmetricTopK))
-    return Reading(numbers_of(SOURCE, s), require(SOURCE, squared, known))
+    checked = require(SOURCE, squared, known)  # before Hessians, which other losses may not have
+    return Reading(numbers_of(SOURCE, s), checked)
 
 
 @example("a round bowl", "one client, F = ‖w - (1, 1)‖²/2")
