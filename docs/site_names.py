@@ -114,8 +114,11 @@ def skip(app: Sphinx, what: str, name: str, thing: object, skipped: bool, option
     return True if said.startswith("Alias for field number") or name.endswith("_request") else None
 
 
-def fields(app: Sphinx, what: str, name: str, thing: object, options: object, given: str, returns: str) -> object:
-    """Show the fields of methods, whose constructors check and pass on what they are given."""
+def signature(app: Sphinx, what: str, name: str, thing: object, options: object, given: str, returns: str) -> object:
+    """Show the settings of methods, whose constructors check what they are given, and what functions return."""
+    answer = getattr(thing, "__annotations__", {}).get("return")
+    if what in ("function", "method") and isinstance(answer, str) and answer in homes():
+        return given, answer
     if what != "class" or given != "(*args, **given)" or not is_dataclass(thing):
         return None
     shown = [f.name if _required(f) else f"{f.name}=…" for f in dataclass_fields(thing) if f.init]
@@ -131,4 +134,4 @@ def setup(app: Sphinx) -> None:
     app.connect("doctree-read", link_code)
     app.connect("missing-reference", resolve)
     app.connect("autodoc-skip-member", skip)
-    app.connect("autodoc-process-signature", fields, priority=900)
+    app.connect("autodoc-process-signature", signature, priority=900)
