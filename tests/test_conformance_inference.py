@@ -62,8 +62,15 @@ def test_what_is_none_of_them_is_said_to_be_none():
     assert found.point == "" and str(found).startswith("No estimator that is known here; the nearest, pooled")
     found = conform_estimate(lambda clients: (b, np.ones(3)), "logistic")
     assert found.point == "pooled" and found.errors == ""
-    for given, says in ((lambda clients: b[:2], "be 3 finite numbers"), (3, "be a function of clients")):
+    for given, says in (
+        (lambda clients: b[:2], "be 3 finite numbers"),
+        (lambda clients: (b, b, b), "pair with standard errors"),
+        (lambda clients: "b", "be 3 finite numbers"),
+        (3, "be a function of clients"),
+    ):
         with pytest.raises((ValueError, TypeError), match=says):
             conform_estimate(given, "logistic")
     with pytest.raises(ValueError, match="model must be one of linear, logistic, cox"):
         conform_estimate(lambda clients: b, "probit")
+    with pytest.raises(ValueError, match="model must be one of"):
+        conform_estimate(lambda clients: b, np.array(["linear", "cox"]))

@@ -105,11 +105,15 @@ def conform_estimate(estimate: Any, model: str = "logistic", *, tol: float = 1e-
     """
     if not callable(estimate):
         raise wrong_type("conform_estimate: estimate", "be a function of clients", f"{estimate!r}")
-    if model not in MODELS:
+    if not isinstance(model, str) or model not in MODELS:
         raise unknown("conform_estimate: model", model, MODELS)
     tol, clients = real("conform_estimate: tol", tol, low=0.0, strict=True), rows(model)
     given = estimate([tuple(a.copy() for a in part) for part in clients])
     pair = given if isinstance(given, tuple) else (given, None)
+    if len(pair) != 2:
+        raise bad(
+            "conform_estimate: estimate", "return coefficients, or a pair with standard errors", f"{len(pair)} parts"
+        )
     b = _numbers("estimate", pair[0], clients)
     known = _known(model)
     far = {name: _far(b, point) for name, (point, _) in known.items()}
@@ -130,7 +134,11 @@ def _known(model: str) -> Known:
 
 
 def _numbers(what: str, v: Any, clients: Sequence[Rows]) -> np.ndarray:
-    a, d = np.asarray(v, dtype=float), clients[0][0].shape[1]
+    d = clients[0][0].shape[1]
+    try:
+        a = np.asarray(v, dtype=float)
+    except (TypeError, ValueError):
+        raise wrong_type(f"conform_estimate: {what}", f"be {d} finite numbers", type(v).__name__) from None
     if a.shape != (d,) or not np.isfinite(a).all():
         raise bad(f"conform_estimate: {what}", f"be {d} finite numbers", f"shape {a.shape}")
     return a
