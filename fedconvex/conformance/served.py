@@ -30,7 +30,8 @@ AGGREGATE = pick(
     Value("trimmed, whole clients", "the server leaves out the floor(beta K) smallest and largest of every entry",
           PUBLISHED),
     Value("mean", "the server takes the mean: nothing is left out", ERROR),
-    Value("one side", "only the largest entries are left out, not the smallest", ERROR),
+    Value("one side", "only the largest entries are left out, by weight, not the smallest", ERROR),
+    Value("one side, whole clients", "only the largest entries are left out, by clients, not the smallest", ERROR),
 )  # fmt: skip
 
 
@@ -71,9 +72,9 @@ def move_robust(exam: Exam, r: Mapping[str, str], state: State, who: Sequence[in
     if how == "mean":
         return new
     W, q = np.stack([a["w"].ravel() for a in replies]), averaging.shares(exam, r, who)
-    if how == "trimmed, whole clients":
+    if how.endswith("whole clients"):
         cut = int(beta * len(W) + 1e-9)
-        w = np.sort(W, axis=0)[cut : len(W) - cut].mean(axis=0)
+        w = np.sort(W, axis=0)[cut if how.startswith("trimmed") else 0 : len(W) - cut].mean(axis=0)
     elif how == "median":
         w = median(W, q)
     else:
