@@ -111,11 +111,12 @@ def _read(s: Setting) -> Reading:
 
 
 def led(share: float = 1.0, leader: int = 0) -> MethodRule:
-    """Return DANE with a leader, and so many times the step of the theorem."""
+    """Return DANE with a leader (the last client, of fewer), and so many times the step of the theorem."""
 
     def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> DANE:
-        k = int(problem.federation.by_key[leader])
-        return DANE(step_size=similar_step(problem, share, k), leader=leader)
+        who = min(leader, problem.federation.K - 1)
+        k = int(problem.federation.by_key[who])
+        return DANE(step_size=similar_step(problem, share, k), leader=who)
 
     return MethodRule(f"{share:g} times that of the theorem, client {leader} leads", make)
 
