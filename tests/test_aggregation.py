@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from fedconvex import FedAvg, Federation, FedSGD, Logistic, Problem, Squared, run
+from fedconvex import DivergenceWarning, FedAvg, Federation, FedSGD, Logistic, Problem, Squared, run
 from fedconvex.datasets import logistic_federation
 from fedconvex.methods import (
     ApproxFedAvg,
@@ -23,6 +23,7 @@ from fedconvex.methods import (
 )
 from fedconvex.methods.parts.geometric_median import geometric_median
 from fedconvex.papers import robust_aggregation
+from fedconvex.report import outlook
 
 ROBUST = (CoordinateMedian(), TrimmedMean(0.2), GeometricMedian())
 
@@ -259,3 +260,17 @@ def test_the_experiment():
     findings = robust_aggregation.EXPERIMENT.run(quick=True, seed=3)
     assert all(c.holds is not False for c in findings.claims)
     assert sum(c.holds is True for c in findings.claims) == 7
+
+
+def test_runs_with_a_robust_aggregate_are_not_told_that_their_steps_are_too_long():
+    """Two clients of three pull elsewhere: the median ends above a start near the minimiser."""
+    fed = Federation.from_clients([([[1.0]], [-1.0]), ([[1.0]], [-1.0]), ([[1.0]], [1.7])])
+    problem = Problem(fed, Squared())
+    method = FedSGD(step_size=0.3, aggregation=CoordinateMedian())
+    with pytest.warns(DivergenceWarning, match="a robust aggregate leads elsewhere"):
+        result = run(method, problem, rounds=30)
+    assert "too large" in outlook(result, 1e-6)
+    assert "step" not in outlook(result, 1e-6, robust=True)
+    assert "beside the minimiser" in outlook(result, 1e-6, robust=True)
+    with pytest.warns(DivergenceWarning, match=": take a smaller step size"):
+        run(FedSGD(step_size=2.1), problem, rounds=3)

@@ -226,7 +226,8 @@ def _outlook(args: argparse.Namespace, problem: Problem, smooth: Smoothness, met
     several = t.local is not None and bool((t.local.steps > 1).any())
     drifting = several and (t.averages or t.controls is not None) and not corrected
     unfinished = status in (Status.ROUND_LIMIT, Status.CYCLE)
-    sentence = outlook(result, args.tol, noisy=noisy, drifting=drifting)
+    robust = bool(getattr(getattr(method, "aggregation", None), "robust", False))
+    sentence = outlook(result, args.tol, noisy=noisy, drifting=drifting, robust=robust)
     if "client drift" in sentence:
         sentence += " --method scaffold has no drift."
     if status is Status.DIVERGED:

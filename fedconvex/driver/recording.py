@@ -114,7 +114,10 @@ class Recorder:
     @property
     def _cure(self) -> str:
         """What to do about a run that diverges: some methods name what damps them."""
-        return f"take a smaller {getattr(self.engine.method, 'damped_by', 'step size')}"
+        smaller = f"take a smaller {getattr(self.engine.method, 'damped_by', 'step size')}"
+        if getattr(getattr(self.engine.method, "aggregation", None), "robust", False):
+            return f"a robust aggregate leads elsewhere where clients differ or lie; if none does, {smaller}"
+        return smaller
 
     def result(self, state: Any, t: int, status: Status) -> Result:
         """Return the result of a run that ended after t rounds."""

@@ -231,6 +231,10 @@ def _overall(problem: Problem, w: np.ndarray, score: str, target_scale: float) -
 
 
 _NEARER = "a smaller step size ends nearer, one full local step with full participation ends at it"
+_BESIDE = (
+    "A robust aggregate ends beside the minimiser of F where clients differ, and farther off where some lie; "
+    "the weighted mean of honest clients does not."
+)
 _STALLED = {  # by (noisy, drifting)
     (False, False): "hardly falls any more; exact gradient steps of this size are slow here: allow more rounds or a "
     "larger l2",
@@ -243,7 +247,7 @@ _STALLED = {  # by (noisy, drifting)
 }
 
 
-def outlook(result: Result, tol: float, *, noisy: bool = False, drifting: bool = False) -> str:
+def outlook(result: Result, tol: float, *, noisy: bool = False, drifting: bool = False, robust: bool = False) -> str:
     """Say in one sentence why a run ended where it did, and what would help.
 
     Parameters
@@ -256,6 +260,8 @@ def outlook(result: Result, tol: float, *, noisy: bool = False, drifting: bool =
         Whether mini-batches or sampled clients make its steps random.
     drifting : bool
         Whether clients take several steps between two averages.
+    robust : bool
+        Whether the server takes medians or trimmed means, which end beside the minimiser of F.
 
     Examples
     --------
@@ -269,6 +275,7 @@ def outlook(result: Result, tol: float, *, noisy: bool = False, drifting: bool =
     """
     tol = real("outlook: tol", tol, low=0.0)
     noisy, drifting = flag("outlook: noisy", noisy), flag("outlook: drifting", drifting)
+    robust = flag("outlook: robust", robust)
     instance("outlook: result", result, Result)
     if np.ndim(result.gap):
         raise bad("outlook: result", "be of one trajectory", f"{np.size(result.gap)}")
@@ -281,17 +288,17 @@ def outlook(result: Result, tol: float, *, noisy: bool = False, drifting: bool =
             return "The certificate holds for this model, whatever drift or noise there was on the way."
         return "Every round was exact, which leads to the optimum itself."
     if result.status is Status.CYCLE:
-        return _repeated(result, drifting)
+        return _repeated(result, drifting) if not robust else f"{_standing(result)}. {_BESIDE}"
     rounds, gap = np.asarray(result.trace.round), np.asarray(result.trace.gap)
     if not math.isfinite(gap[-1]):
         return "Nothing certifies a gap here: add a ridge term (l2 > 0)."
     if gap[-1] > gap[0]:
-        return "The model is worse than the start: the step size is too large."
+        return "The model is worse than the start" + (f". {_BESIDE}" if robust else ": the step size is too large.")
     half = int(np.searchsorted(rounds, rounds[-1] / 2))
     late, early = gap[(half + len(gap)) // 2 :], gap[half : (half + len(gap)) // 2]
     least = 0.7 if noisy else 0.9  # noise hides a slow decrease
     if early.size and float(np.median(late)) > least * float(np.median(early)):
-        return f"The gap {_STALLED[noisy, drifting]}."
+        return f"The gap has stopped falling. {_BESIDE}" if robust else f"The gap {_STALLED[noisy, drifting]}."
     if tol <= 0.0:
         return "The gap was still falling."
     rate = math.log(gap[half] / gap[-1]) / max(int(rounds[-1] - rounds[half]), 1) if gap[half] > gap[-1] > 0.0 else 0.0
@@ -302,10 +309,14 @@ def outlook(result: Result, tol: float, *, noisy: bool = False, drifting: bool =
     return f"The gap was still falling: about {more:,} more rounds would reach tol at the present rate{caution}."
 
 
+def _standing(result: Result) -> str:
+    p = result.period
+    return "The model stands still" if p == 1 else f"The same {p} models come back for ever"
+
+
 def _repeated(result: Result, drifting: bool) -> str:
     """Say what a run does that repeats itself, and what would help."""
-    p = result.period
-    what = "The model stands still" if p == 1 else f"The same {p} models come back for ever"
+    what = _standing(result)
     if drifting:
         return f"{what}, and the gap with it: it {_STALLED[False, True]}."
     if not math.isfinite(float(result.gap)):

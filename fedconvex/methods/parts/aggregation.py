@@ -57,6 +57,11 @@ class CoordinateMedian(NamedTuple):
     [[1.5]]
     """
 
+    @property
+    def robust(self) -> bool:
+        """Whether a few wrong answers cannot move it: yes."""
+        return True
+
     def of(self, weights: np.ndarray, answers: np.ndarray) -> np.ndarray:
         """Return the aggregate (R, *model) of answers (R, m, *model)."""
         values, below, upto = _sorted(weights, answers)
@@ -93,6 +98,11 @@ class TrimmedMean(NamedTuple):
 
     share: float
 
+    @property
+    def robust(self) -> bool:
+        """Whether a few wrong answers cannot move it: yes."""
+        return True
+
     def of(self, weights: np.ndarray, answers: np.ndarray) -> np.ndarray:
         """Return the aggregate (R, *model) of answers (R, m, *model)."""
         values, below, upto = _sorted(weights, answers)
@@ -126,6 +136,11 @@ class GeometricMedian(NamedTuple):
     """
 
     tol: float = 1e-12
+
+    @property
+    def robust(self) -> bool:
+        """Whether a few wrong answers cannot move it: yes."""
+        return True
 
     def of(self, weights: np.ndarray, answers: np.ndarray) -> np.ndarray:
         """Return the aggregate (R, *model) of answers (R, m, *model); NaN where an answer is not finite.
