@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedconvex import Federation, GradientDescent, Logistic, Problem, Softmax, Squared, run
+from fedconvex.datasets import logistic_federation
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.methods import (
     DIANA,
@@ -242,3 +243,31 @@ def test_biased_gradients_of_several_clients_lead_elsewhere_and_of_one_do_not():
 def test_settings_out_of_range_are_refused_in_words(make, words):
     with pytest.raises((ValueError, TypeError), match=words):
         make(clients()[1])
+
+
+def test_automatic_steps_of_error_feedback_are_those_of_one_client():
+    """The numbers of the theorems; several clients, unbiased compressors and l2 = 0 have none, and are told so."""
+    one = Problem(logistic_federation(n_clients=1, seed=1).federation, Logistic(), l2=0.1)
+    L, s = float(one.constants().L), math.sqrt(1.0 - 2 / one.size)
+    for cls, step in (
+        (ErrorFeedback, 2.0 / (L + 0.1) * (1.0 - s) / (1.0 + s)),
+        (CompressedGradientDescent, 2.0 / ((1.0 + s) * L + (1.0 - s) * 0.1)),
+    ):
+        method, said = resolved(cls(step_size="auto", compressor=TopK(2)), one)
+        assert method.step_size == pytest.approx(step, rel=1e-9)
+        assert "docs/theory" in str(said)
+        for problem, C, why in (
+            (Problem(logistic_federation(n_clients=2, seed=1).federation, Logistic(), l2=0.1), TopK(2), "EF21"),
+            (one, RandK(2), "not contractive"),
+            (Problem(one.federation, Logistic()), TopK(2), "l2 > 0"),
+        ):
+            with pytest.raises(ValueError, match=why):
+                resolved(cls(step_size="auto", compressor=C), problem)
+
+
+def test_automatic_steps_refuse_compressors_of_more_entries_than_a_model_has():
+    """Not as the root of a negative number, or a negative step."""
+    problem = Problem(logistic_federation(n_clients=1, seed=1).federation, Logistic(), l2=0.1)
+    for cls, C in ((EF21, TopK), (DIANA, RandK), (ErrorFeedback, TopK), (CompressedGradientDescent, TopK)):
+        with pytest.raises(ValueError, match=f"{cls.__name__}.compressor: k must be at most the {problem.size}"):
+            run(cls(step_size="auto", compressor=C(problem.size + 1)), problem, rounds=1)

@@ -17,7 +17,9 @@ function            step                                    theorem
 `reduction_step`    the least factor of an epoch            Johnson, Zhang, NIPS 2013, Theorem 1 (docs/theory/svrg.md)
 =================== ======================================= ============================================================
 
-`batch_step` is at most half of `local_step`, hence covered by R1# too where clients take several steps.
+`error_feedback_step` and `compressed_descent_step` are those of one client: see `ErrorFeedback` and
+`CompressedGradientDescent`. `batch_step` is at most half of `local_step`, hence covered by R1# too where clients take
+several steps.
 """
 
 from __future__ import annotations
@@ -323,6 +325,34 @@ def feedback_step(smooth: Smoothness, L_mean: float, delta: float) -> DefaultSte
     theta = 1.0 - math.sqrt(1.0 - delta)
     value = 1.0 / (1.0 / _inverse(smooth.F) + L_mean * math.sqrt(2.0 * (1.0 - delta)) / theta)
     return DefaultStep(value, f"1/({smooth.name} of F + Lt sqrt(2 beta/theta))", "Richtarik et al. 2021, Theorem 2")
+
+
+def error_feedback_step(smooth: Smoothness, mu: float, delta: float) -> DefaultStep:
+    """Return (2/(L + mu)) (1 - s)/(1 + s), s = sqrt(1 - delta): the step of the least factor for one client.
+
+    Examples
+    --------
+    >>> from fedconvex.constants.default_steps import Smoothness, error_feedback_step
+    >>> error_feedback_step(Smoothness(3.0, 3.0, 3.0), mu=1.0, delta=0.75).value
+    0.16666666666666666
+    """
+    s, source = math.sqrt(1.0 - delta), "Thomsen, Taylor, Dieuleveut 2025 (docs/theory/error_feedback.md)"
+    value = 2.0 * (1.0 - s) / ((1.0 / _inverse(smooth.client) + mu) * (1.0 + s))
+    return DefaultStep(value, f"2/({smooth.name} + mu) (1 - s)/(1 + s), s = sqrt(1 - delta)", source)
+
+
+def compressed_descent_step(smooth: Smoothness, mu: float, delta: float) -> DefaultStep:
+    """Return 2/((1 + s) L + (1 - s) mu), s = sqrt(1 - delta): the step of the least factor for one client.
+
+    Examples
+    --------
+    >>> from fedconvex.constants.default_steps import Smoothness, compressed_descent_step
+    >>> compressed_descent_step(Smoothness(3.0, 3.0, 3.0), mu=1.0, delta=0.75).value
+    0.4
+    """
+    s, source = math.sqrt(1.0 - delta), "docs/theory/compressed_descent.md"
+    value = 2.0 / ((1.0 + s) / _inverse(smooth.client) + (1.0 - s) * mu)
+    return DefaultStep(value, f"2/((1 + s) {smooth.name} + (1 - s) mu), s = sqrt(1 - delta)", source)
 
 
 def similarity_step(

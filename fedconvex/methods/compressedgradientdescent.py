@@ -15,10 +15,12 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from fedconvex.constants import default_steps
+from fedconvex.constants.default_steps import DefaultStep
 from fedconvex.draws import Draws
 from fedconvex.fields import CheckedFields
 from fedconvex.kernels import averages, row_losses
-from fedconvex.methods.parts import compressors, participation, step_sizes
+from fedconvex.methods.parts import automatic_steps, compressors, participation, step_sizes
 from fedconvex.methods.parts.compressors import Reply
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.traits import REFUSE, Traits
@@ -46,15 +48,16 @@ class CompressedGradientDescent(CheckedFields):
 
     Parameters
     ----------
-    step_size : float or array (R,)
-        gamma.
+    step_size : float, array (R,) or "auto"
+        gamma; "auto" is that of the theorem below, for one client and a contractive compressor.
     compressor : `TopK`, `RandK` or `Dithering`
         C.
 
     Raises
     ------
     ValueError, TypeError
-        On settings out of range; when a run starts, if the compressor takes more entries than a model has.
+        On settings out of range; when a run starts, if the compressor takes more entries than a model has, or no
+        theorem gives the step.
 
     Notes
     -----
@@ -84,7 +87,7 @@ class CompressedGradientDescent(CheckedFields):
     lost = REFUSE
     no_penalty = "its steps follow gradients"
 
-    step_size: step_sizes.ConstantStepSize
+    step_size: AutomaticConstant
     compressor: Annotated[Any, compressors.valid]
 
     def check_fit(self, problem: FederatedProblem, R: int) -> None:
@@ -116,3 +119,7 @@ class CompressedGradientDescent(CheckedFields):
     def traits(self, problem: Problem) -> Traits:
         drawn = ("coordinates",) if self.compressor.unbiased else ()
         return participation.traits_of_sampling(None, problem, *drawn, by_round=False)
+
+    def default_step(self, problem: Problem) -> DefaultStep:
+        compressors.check_fit("CompressedGradientDescent", self.compressor, problem)
+        return default_steps.compressed_descent_step(*automatic_steps.of_one_client(self, problem))

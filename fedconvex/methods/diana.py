@@ -135,5 +135,6 @@ class DIANA(CheckedFields):
         return participation.traits_of_sampling(None, problem, "coordinates", by_round=False)
 
     def default_step(self, problem: Problem) -> DefaultStep:
+        compressors.check_fit("DIANA", self.compressor, problem)
         omega = self.compressor.omega(problem.size)
         return default_steps.difference_step(automatic_steps.smoothness(self, problem), omega, problem.federation.K)

@@ -136,6 +136,7 @@ class EF21(CheckedFields):
         return participation.traits_of_sampling(None, problem, *drawn, by_round=False)
 
     def default_step(self, problem: Problem) -> DefaultStep:
+        compressors.check_fit("EF21", self.compressor, problem)
         delta = compressors.contraction(self.compressor, problem.size)
         smooth = automatic_steps.smoothness(self, problem)
         each = np.array([float(L) for L in problem.statistic("smoothness")])

@@ -115,6 +115,25 @@ def of_clients(method: Any, problem: Problem, smooth: Smoothness) -> DefaultStep
     return default_steps.local_step(smooth)
 
 
+def of_one_client(method: Any, problem: Problem) -> tuple[Smoothness, float, float]:
+    """Return L, mu and delta for theorems on one client with a contractive compressor.
+
+    Raises
+    ------
+    ValueError
+        If there are several clients, l2 makes F not strongly convex, or the compressor is unbiased.
+    """
+    if problem.federation.K > 1:
+        cure = "EF21 has a theorem for several; or give a step size"
+        raise no_theorem(method, f"{problem.federation.K} clients, whose gradients at the optimum differ", cure)
+    if method.compressor.unbiased:
+        raise no_theorem(method, f"{method.compressor!r}, which is not contractive", "take TopK, or give a step size")
+    mu = float(getattr(problem, "strong_convexity", 0.0))
+    if not mu > 0.0:
+        raise no_theorem(method, "no strong convexity by l2", "take l2 > 0, or give a step size")
+    return smoothness(method, problem), mu, float(method.compressor.delta(problem.size))
+
+
 def no_theorem(method: Any, why: str, cure: str = "give a step size") -> ValueError:
     """Return the error of a method whose settings no theorem speaks about."""
     return bad(f'{type(method).__name__}: step_size="auto"', "be backed by a theorem", why, cure)
