@@ -68,7 +68,7 @@ def horizon(arrays, settings, rounds):
     w = arrays.start
     for _ in range(rounds):
         slopes = [X.T @ (X @ w - y) / len(y) for X, y in zip(arrays.X, arrays.y, strict=True)]
-        w = w - settings["step_size"] / (1.0 + 1.0 / rounds) * np.tensordot(arrays.weights, np.stack(slopes), 1)
+        w = w - settings["local_step_size"] / (1.0 + 1.0 / rounds) * np.tensordot(arrays.weights, np.stack(slopes), 1)
         yield w
 
 
