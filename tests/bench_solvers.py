@@ -81,7 +81,7 @@ def steep(arrays, settings, rounds):
         raise ArithmeticError("too long")
     if rounds == 3:
         raise SystemExit
-    yield from horizon(arrays, settings, rounds)
+    yield from horizon(arrays, settings | {"local_step_size": settings["step_size"]}, rounds)
 
 
 class Peek(FedSGD):
