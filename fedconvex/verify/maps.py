@@ -101,7 +101,8 @@ def _numbers(knobs: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, A
 
 def _cell(theorem: Theorem, check: Check, knobs: Mapping[str, Any], rounds: int | None) -> tuple[float, ...]:
     """Return bound, both ends of the worst case and what is measured; NaN where there is none."""
-    check = Check(check.instance, theorem.space.method(knobs), rounds or check.rounds, check.start)
+    chosen = check.rounds if rounds is None else whole("tightness_map: rounds", rounds, low=1)
+    check = Check(check.instance, theorem.space.method(knobs), chosen, check.start)
     try:
         s = setting_of(theorem, check, problem_of(theorem, check.instance))
         bound, worst = theorem.at(s).value, exact_worst(theorem, s)
