@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, instance, items, real, whole
+from fedconvex._check import bad, function, instance, items, real, whole
 from fedconvex.theorems import Theorem
 from fedconvex.theorems.parts.theorem import Check
 from fedconvex.theorems.parts.tiny import Real, Whole
@@ -67,6 +67,8 @@ def tightness_map(
     theorem = find_theorem(theorem)
     steps = [real("tightness_map: shares", x, low=0.0, high=1.0, strict=True) for x in items("shares", shares)]
     numbers = [whole("tightness_map: counts", n, low=1) for n in items("tightness_map: counts", counts)]
+    rounds = None if rounds is None else whole("tightness_map: rounds", rounds, low=1)
+    function("tightness_map: progress", print if progress is None else progress)
     first, second = _axes(theorem)
     if check is None:
         check = _with_worst_case(theorem)
@@ -101,8 +103,7 @@ def _numbers(knobs: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, A
 
 def _cell(theorem: Theorem, check: Check, knobs: Mapping[str, Any], rounds: int | None) -> tuple[float, ...]:
     """Return bound, both ends of the worst case and what is measured; NaN where there is none."""
-    chosen = check.rounds if rounds is None else whole("tightness_map: rounds", rounds, low=1)
-    check = Check(check.instance, theorem.space.method(knobs), chosen, check.start)
+    check = Check(check.instance, theorem.space.method(knobs), rounds or check.rounds, check.start)
     try:
         s = setting_of(theorem, check, problem_of(theorem, check.instance))
         bound, worst = theorem.at(s).value, exact_worst(theorem, s)

@@ -70,7 +70,7 @@ CAMPAIGNS = {
     "determinism": Campaign("campaigns.determinism:trial", "states that differ where they should be equal", 1),
     "fedavg-limits": Campaign("test_limits:fedavg_limit_trial", "runs that do not end at the fixed point", 40),
     "free-intercepts": Campaign("test_free_intercept:certificate_trial", "lower bounds above the minimum", 8),
-    "fuzz-api": Campaign("campaigns.fuzz_api:trial", "calls with odd values that crash, hang or speak NumPy", 10),
+    "fuzz-api": Campaign("campaigns.fuzz_api:trial", "calls with odd values that crash, hang or speak NumPy", 40),
     "games": Campaign("test_games:game_trial", "dynamics that end elsewhere than at a listed equilibrium", 5),
     "gaps": Campaign("campaigns.gaps:gap_trial", "gaps below the suboptimality in 50 digits, of all families", 20),
     "hedging-rate": Campaign("test_hedging:contraction_trial", "rounds of hedging that contract too little", 15),

@@ -116,7 +116,7 @@ KINDS = (
         "functions",
         "function | type | generator",
         "problems.QEnsemble.q | methods.*.sums | verify.own_theorem.* | verify.tightest.progress |"
-        "bench.bench.progress | remote.Site.make",
+        "verify.tightness_map.progress | bench.bench.progress | remote.Site.make",
         "called when they are used, and what they return is checked then",
     ),
     Kind("paths", "text", "remote.Exchange.address", "of a Unix socket"),
