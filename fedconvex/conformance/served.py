@@ -1,7 +1,7 @@
 """Other aggregates of local steps in NumPy: robust ones, and the one of qFedAvg.
 
 Coordinate-wise medians and trimmed means (Yin et al. 2018, Definitions 1 and 2) in the place of FedAvg's mean; qFedAvg
-(Li, Sanjabi, Beirami, Smith 2020, Algorithm 2).
+(Li, Sanjabi, Beirami, Smith 2020, Algorithm 2, its formulas from memory).
 """
 
 from __future__ import annotations
