@@ -56,6 +56,40 @@ def test_partial_likelihoods_have_the_slopes_of_their_values(ties):
     np.testing.assert_allclose(H, slopes, rtol=1e-3)
 
 
+def by_analyse(family, **how):
+    """The package's own analysis, which shares no code with the candidates, as a function of clients."""
+    from fedconvex.analysis import analyse
+
+    def estimate(clients):
+        X, y, *event = (np.concatenate(parts) for parts in zip(*clients, strict=True))
+        names = [f"x{j}" for j in range(X.shape[1]) if not np.all(X[:, j] == 1.0)]
+        site = np.repeat(list("abc"), [len(part[0]) for part in clients])
+        table = {name: X[:, int(name[1:])] for name in names} | {"y": y, "site": site}
+        table |= {"event": event[0]} if event else {}
+        found = analyse(table, target="y", client="site", family=family, features=names, **how)
+        order = [j for j, name in enumerate(found.names) if name not in names]  # the intercept, if there is one
+        order += [list(found.names).index(name) for name in names]
+        return found.estimates[order], found.standard_errors[order]
+
+    return estimate
+
+
+@pytest.mark.parametrize(
+    ("robust", "errors"),
+    [(None, "model"), ("HC0", "sandwich"), ("HC1", "sandwich, n/(n - p)"), ("client", "clustered, CR1")],
+)
+@pytest.mark.parametrize(("family", "model"), [("gaussian", "linear"), ("logistic", "logistic")])
+def test_analyses_of_the_package_are_read_as_what_they_say(family, model, robust, errors):
+    found = conform_estimate(by_analyse(family, robust=robust), model)
+    assert (found.point, found.errors) == ("pooled", errors), str(found)
+
+
+@pytest.mark.parametrize("ties", ["breslow", "efron"])
+def test_cox_analyses_of_the_package_are_read_as_what_they_say(ties):
+    found = conform_estimate(by_analyse("cox", event="event", ties=ties), "cox")
+    assert (found.point, found.errors) == (f"stratified, {ties}", "model"), str(found)
+
+
 def test_what_is_none_of_them_is_said_to_be_none():
     b = candidates("logistic", rows("logistic"))["pooled"][0]
     found = conform_estimate(lambda clients: 1.01 * b, "logistic")

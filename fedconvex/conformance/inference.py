@@ -34,6 +34,7 @@ ERRORS = {
     "sandwich, n/(n - p)": "of the sandwich, rows independent, times sqrt(n/(n - p)) (HC1)",
     "clustered": "of the sandwich, clients as clusters",
     "clustered, K/(K - 1)": "of the sandwich, clients as clusters, times sqrt(K/(K - 1))",
+    "clustered, CR1": "of the sandwich, clients as clusters, times sqrt(K/(K - 1) (n - 1)/(n - p)) (CR1)",
     "combined": "from clients' covariance matrices, as their estimates are combined",
 }
 
@@ -250,7 +251,8 @@ def _covariances(model: str, clients: Sequence[Rows], b: np.ndarray) -> dict[str
     out = {"model": model_based, "sandwich": rowwise, "sandwich, n/(n - p)": rowwise * n / (n - p)}
     if model == "linear":
         out["model, divided by n"] = model_based * (n - p) / n
-    return out | {"clustered": clustered, "clustered, K/(K - 1)": clustered * K / (K - 1)}
+    each = clustered * K / (K - 1)
+    return out | {"clustered": clustered, "clustered, K/(K - 1)": each, "clustered, CR1": each * (n - 1) / (n - p)}
 
 
 # ---------------------------------------------------------------- Cox's model
