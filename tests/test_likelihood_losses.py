@@ -45,7 +45,7 @@ def allowed(loss, y):
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @given(z=score, y=count)
 def test_values_slopes_and_curvatures_are_those_of_the_likelihood(loss, z, y):
-    """To a few roundings of themselves, and of z and log y, whose difference t is: errors move l by l' and l' by l''."""
+    """To a few roundings of themselves, of z and of log y: errors of t = z - log y move l by l' and l' by l''."""
     y = allowed(loss, y)
     value, slope, curvature = (float(v) for v in exact(loss, z, y))
     moved = 4 * EPS * (1e-300 + abs(z))
