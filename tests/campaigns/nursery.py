@@ -74,6 +74,7 @@ def _be(asked: dict[str, Any]) -> None:
     from fedconvex.study import certificates
 
     status = 70
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore, and so we would
     try:
         os.chdir(asked["folder"])
         nothing, log = os.open(os.devnull, os.O_RDWR), os.open(asked["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
