@@ -158,6 +158,17 @@ def test_the_dissimilarities_are_those_of_hessians_and_bound_those_of_logistic_o
         assert np.linalg.norm(away[1], 2) <= leader.value
 
 
+def test_dissimilarities_do_not_overflow_before_their_hessians_do_and_then_are_refused_in_words(rng):
+    X, ptr = rng.normal(size=(8, 3)), [0, 3, 6, 8]
+    for loss in (Squared(), Logistic()):
+        y = np.sign(rng.normal(size=8))
+        plain, huge, beyond = (Problem(Federation(X * size, y, ptr), loss) for size in (1.0, 1e120, 1e160))
+        for asked in (second_order_dissimilarity, lambda problem: leader_dissimilarity(problem, 1)):
+            assert asked(huge).value == pytest.approx(1e240 * asked(plain).value, rel=1e-12)
+            with pytest.raises(ValueError, match="have squares that are finite, for a Hessian"):
+                asked(beyond)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("leader", [None, 0])
 def test_dane_keeps_its_theorems_and_would_not_keep_faster_ones(leader):

@@ -529,6 +529,19 @@ def test_rounding_is_told_where_the_bound_is_below_it():
         assert verify(told_, squares(), FedAvg(step_size=0.01), rounds=1).outcome.name == outcome
 
 
+def test_below_a_bound_minus_infinity_says_nothing():
+    of = THEOREMS["irmv1-dual"].quantity  # a dual value, which has no least one
+    for low, outcome in ((-math.inf, Outcome.VACUOUS), (-1e300, Outcome.HOLDS)):
+        theorem = THEOREMS["fedavg-at-optimum"]._replace(
+            quantity=of,
+            bound=lambda s: Bound({"one": 1.0}, of, ""),
+            read=None,
+            exact=lambda s, rounds, v=low: Found(np.full(1, v), np.zeros(1)),
+        )
+        found = verify(theorem, squares(), FedAvg(step_size=0.01), rounds=1)
+        assert found.outcome is outcome, found
+
+
 def test_agnostic_rates_need_a_start_in_the_ball():
     from fedconvex.methods import AFL
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedconvex._check import bad
 from fedconvex.loss_traits import traits
 
 
@@ -52,16 +53,15 @@ def second_order_dissimilarity(problem: Any) -> Dissimilarity:
         return Dissimilarity(0.0, True)
     if traits(problem.loss).quadratic:
         mean = _mean_gram(problem)
-        spread = np.zeros_like(mean)
-        for k in range(problem.federation.K):
-            away = gram(problem, k) - mean
-            spread += p[k] * (away @ away)
-        return Dissimilarity(s * math.sqrt(max(_top(spread), 0.0)), True)
-    total = np.zeros((problem.federation.d, problem.federation.d))
-    for k in range(problem.federation.K):
-        M = gram(problem, k)
-        total += p[k] * _top(M) * M
-    return Dissimilarity(s * math.sqrt(_top(total)), False)
+        away = [gram(problem, k) - mean for k in range(problem.federation.K)]
+        unit = max(float(np.abs(A).max()) for A in away) or 1.0  # squares of A/unit do not overflow
+        spread = sum(q * (A / unit @ (A / unit)) for q, A in zip(p, away, strict=True))
+        return Dissimilarity(s * unit * math.sqrt(max(_top(spread), 0.0)), True)
+    grams = [gram(problem, k) for k in range(problem.federation.K)]
+    tops = [_top(M) for M in grams]
+    unit = max(tops) or 1.0
+    total = sum(q * (top / unit) * (M / unit) for q, top, M in zip(p, tops, grams, strict=True))
+    return Dissimilarity(s * unit * math.sqrt(_top(total)), False)
 
 
 def leader_dissimilarity(problem: Any, k: int) -> Dissimilarity:
@@ -85,7 +85,7 @@ def leader_dissimilarity(problem: Any, k: int) -> Dissimilarity:
     """
     s, mine, mean = float(traits(problem.loss).smoothness), gram(problem, k), _mean_gram(problem)
     if traits(problem.loss).quadratic:
-        return Dissimilarity(s * float(np.abs(np.linalg.eigvalsh(mine - mean)).max()), True)
+        return Dissimilarity(s * max(_top(mine - mean), _top(mean - mine)), True)
     return Dissimilarity(s * max(_top(mine), _top(mean)), False)
 
 
@@ -93,8 +93,12 @@ def gram(problem: Any, k: int) -> np.ndarray:
     """Return X_k'X_k/n_k (d, d), rows with their weights."""
     X = problem.federation.client_rows(k)[0]
     weights = problem.weigh(k, np.ones(X.shape[0]))[:, None] / X.shape[0]
-    found = X.T @ (X * weights if isinstance(X, np.ndarray) else X.multiply(weights))
-    return found if isinstance(found, np.ndarray) else found.toarray()
+    with np.errstate(over="ignore", invalid="ignore"):  # which is told below
+        found = X.T @ (X * weights if isinstance(X, np.ndarray) else X.multiply(weights))
+    found = found if isinstance(found, np.ndarray) else found.toarray()
+    if not np.isfinite(found).all():
+        raise bad("Federation.X", "have squares that are finite, for a Hessian", "others", "use other units")
+    return found
 
 
 def _mean_gram(problem: Any) -> np.ndarray:

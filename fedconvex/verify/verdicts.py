@@ -35,7 +35,7 @@ class Outcome(enum.Enum):
 
     HOLDS = "The quantity is at most the bound."
     VACUOUS = (
-        "The quantity is at most the bound, and nothing could have failed: it is zero up to rounding, or this infinite."
+        "The quantity is at most the bound, and nothing could have failed: it is zero up to rounding, or one is ±inf."
     )
     VIOLATED = "The quantity exceeds the bound."
     INCONCLUSIVE = "The interval of the quantity contains the bound, or one of the two is not a number."
@@ -219,6 +219,8 @@ def _judged(limits: Limits, low: float, high: float, off: float) -> tuple[Outcom
         return Outcome.INCONCLUSIVE, f"; rounding may move the quantity by {off:.2g}, the bound is {limits.value:.2g}"
     if math.isinf(limits.value):
         return Outcome.VACUOUS, ", as any number is: the bound is infinite"
+    if math.isinf(high):
+        return Outcome.VACUOUS, f", which is {high:g}"
     within = off if abs(limits.value) > limits.slack else off + limits.slack
     if max(abs(low), abs(high)) <= within:
         return Outcome.VACUOUS, ", which is zero" + (f" up to rounding ({within:.2g})" if within > 0.0 else "")

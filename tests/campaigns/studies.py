@@ -305,6 +305,9 @@ def _stopping(rng: np.random.Generator, folder: Path, ask: str, sums: str, name:
             assert time.monotonic() < until, f"{name}: nothing stops: {study.said('server')[-300:]}"
             _supervised(study, [site for site in SITES if site not in stop.ends and stop.midst])
             time.sleep(0.02)
+        if "server" not in stop.ends:
+            for who in stop.ends:
+                study.ended(who)
         if "server" not in stop.ends or (name == "a row less" and study.status("east") is not None):
             study.signal("server", signal.SIGTERM)
         ends = {who: study.ended(who) for who in ("server", *stop.ends)}
