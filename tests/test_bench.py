@@ -302,15 +302,6 @@ def test_a_solver_of_ones_own_that_takes_no_problem_is_named(tmp_path, capsys):
     assert "tests.bench_solvers:Unset is not for p: bench: Unset must have defaults for all settings" in out
 
 
-@pytest.mark.slow
-def test_tuned_solvers_pay_for_tuning():
-    board = bench(suite=[TINY], against=["fedsgd"], targets=[1e-3], steps="both")
-    plain, tuned = board.cells
-    assert tuned.solver == "fedsgd, tuned" and "tuned" in tuned.found["words"]
-    assert tuned.found["costs"][0]["rounds"] > 6 * 30
-    assert tuned.found["costs"][0]["floats"] > 6 * 30 * 12 > plain.found["costs"][0]["floats"]
-
-
 def test_profiles_and_cases_refuse_what_they_cannot_use():
     for profile in (performance_profile, data_profile):
         with pytest.raises(ValueError, match="must be finite"):

@@ -14,6 +14,7 @@ from fedconvex._check import among, bad, numeric
 from fedconvex.bench.cells import Rules
 
 AXES = ("rounds", "floats", "passes", "seconds")
+AFTER = " after tuning"  # of an axis: what the run alone cost, without the trials of step sizes
 
 
 class Cell(NamedTuple):
@@ -29,7 +30,12 @@ class Cell(NamedTuple):
     timed: Mapping[str, Any]  # seconds
 
     def cost(self, target: float, axis: str) -> float:
-        """Return what a target cost: infinity where it was not met, NaN where nobody counts."""
+        """Return what a target cost: infinity where it was not met, NaN where nobody counts.
+
+        The trials of a tuned step size are part of it, unless the axis is one "after tuning".
+        """
+        if axis.endswith(AFTER):
+            return self.cost(target, axis.removesuffix(AFTER)) - self.trials(axis.removesuffix(AFTER))
         if self.kind == "pooled" and axis == "rounds":
             return math.nan  # iterations on all rows in one place are no rounds
         for i, row in enumerate(self.found["costs"]):
@@ -40,6 +46,14 @@ class Cell(NamedTuple):
                 value = self.timed["costs"][i] if axis == "seconds" else row[axis]
                 return math.nan if value is None else float(value)
         return math.inf
+
+    def trials(self, axis: str) -> float:
+        """Return what the search for a step size cost: 0 where there was none, NaN where nobody counts."""
+        search = self.found.get("tuning")
+        if not search:
+            return 0.0
+        value = self.timed["tuning"] if axis == "seconds" else search[axis]
+        return math.nan if value is None else float(value)
 
     @property
     def runs(self) -> bool:
@@ -124,6 +138,12 @@ class Board:
         ran = {c.solver for c in self.cells if c.runs}
         return [s for s in self.solvers if s not in self.offences and s in ran]
 
+    @cached_property
+    def axes(self) -> tuple[str, ...]:
+        """What is counted; where step sizes were tuned, also without the trials."""
+        tuned = any(c.found.get("tuning") for c in self.cells)
+        return AXES + tuple(axis + AFTER for axis in AXES[:2] if tuned)
+
     def of(self, problem: str, solver: str) -> list[Cell]:
         """Return the cells of a solver on a problem, one per seed; none where it is not made for it."""
         return self._by_pair.get((problem, solver), [])
@@ -142,7 +162,7 @@ class Board:
 
     def cost(self, problem: str, solver: str, target: float, axis: str) -> Spread | None:
         """Return what a target cost, over seeds: None where the solver is not made for the problem."""
-        among("Board.cost: axis", axis, AXES)
+        among("Board.cost: axis", axis, self.axes)
         cells = self.of(problem, solver)
         return Spread.of([c.cost(target, axis) for c in cells]) if cells else None
 

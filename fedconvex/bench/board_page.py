@@ -8,8 +8,16 @@ from typing import Any
 
 from fedconvex._files import write_file
 from fedconvex.bench.board import AXES, Board
-from fedconvex.bench.profiles import MOST, curve_figure, profile_figure
-from fedconvex.bench.written_tables import cost_table, fairness, notes_table, offence_table, summary_table, wins_table
+from fedconvex.bench.profiles import MOST, curve_figure, profile_figure, sensitivity_figure
+from fedconvex.bench.written_tables import (
+    cost_table,
+    fairness,
+    notes_table,
+    offence_table,
+    summary_table,
+    tuning_table,
+    wins_table,
+)
 from fedconvex.report.drawings import check_folder
 
 
@@ -40,6 +48,8 @@ def page(board: Board) -> str:
         offences=offence_table(board),
         notes=notes_table(board),
         summary=summary_table(board),
+        tuning=tuning_table(board),
+        sensitivity=Markup(sensitivity_figure(board)),
         profiles=profiles,
         axes=AXES,
         kinds=kinds,

@@ -61,6 +61,7 @@ def bench(
     jobs: int = 1,
     repeats: int = 3,
     limit: float = 300.0,
+    trial: int = 8,
     progress: Progress | None = None,
 ) -> Board:
     """Run solvers on the problems of a suite and judge them by certified gaps of their models.
@@ -79,13 +80,13 @@ def bench(
     rounds, seeds : int
         Most rounds of a run; runs of a solver that draws, each with a seed of its own.
     steps : {"theory", "tuned", "both"}
-        Step sizes of theory, from exact constants; or the best of six multiples, each tried for 30 rounds that count.
+        Step sizes of theory, or the best of seven multiples by successive halving, whose rounds count.
     data : path, optional
         A folder with a9a.npz, w8a.npz, adult.npz, mnist.npz or har21.npz, which join the suite.
     folder : path, optional
-        Keep finished cells there, and take up those that are there already.
-    jobs, repeats : int
-        Processes (seconds are steadier with one); runs of a cell, at least, of which seconds are the least.
+        Of finished cells, which are taken up again.
+    jobs, repeats, trial : int
+        Processes; least number of runs of a cell, of which the fastest counts; rounds of a step size's first trial.
     limit : float
         Seconds after which a cell is stopped: with one process as soon as it is in Python, else its process is ended.
     progress : callable, optional
@@ -100,18 +101,18 @@ def bench(
     --------
     >>> from fedconvex.bench import Case, bench
     >>> tiny = Case("tiny", "linear", {"n_clients": 3, "n_features": 2}, "squared")
-    >>> board = bench(suite=[tiny], against=["fedsgd"], targets=[1e-3, 1e-6])
-    >>> [(c.solver, c.found["status"]) for c in board.cells]
-    [('fedsgd', 'reached')]
+    >>> bench(suite=[tiny], against=["fedsgd"], targets=[1e-3, 1e-6]).cells[0].found["status"]
+    'reached'
     """
-    rules, n_jobs = _rules(targets, rounds, repeats, limit), whole("bench: jobs", jobs, low=1)
+    rules, n_jobs = _rules(targets, rounds, repeats, limit, trial), whole("bench: jobs", jobs, low=1)
     entries, count = chosen(solvers, against, steps), whole("bench: seeds", seeds, low=1)
     return _board(_cases(suite, data), entries, count, rules, steps, folder, n_jobs, progress)
 
 
-def _rules(targets: Any, rounds: Any, repeats: Any, limit: Any) -> Rules:
-    gaps, most = _targets(targets), whole("bench: rounds", rounds, low=1)
-    return Rules(gaps, most, whole("bench: repeats", repeats, low=1), real("bench: limit", limit, low=0.0, strict=True))
+def _rules(targets: Any, rounds: Any, repeats: Any, limit: Any, trial: Any) -> Rules:
+    gaps, most, first = _targets(targets), whole("bench: rounds", rounds, low=1), whole("bench: trial", trial, low=1)
+    times, seconds = whole("bench: repeats", repeats, low=1), real("bench: limit", limit, low=0.0, strict=True)
+    return Rules(gaps, most, times, seconds, first)
 
 
 def _board(
@@ -317,7 +318,7 @@ def _key(case: Case, entry: Solver, source: str, seed: int, rules: Rules, data: 
     """Return the name of a cell's file: all that its result depends on, sources and the digest of the data included."""
     what = [package_digest(), repr(case), data, entry.name, entry.kind, sorted(entry.settings.items()), entry.tuned]
     what.append(source)
-    how = (rules.targets, rules.rounds, rules.repeats)
+    how = (rules.targets, rules.rounds, rules.repeats, rules.trial if entry.tuned else 0)
     return hashlib.sha256(repr([*what, seed, how]).encode()).hexdigest()[:32]
 
 

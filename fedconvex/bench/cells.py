@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -11,15 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.bench import offences as honesty
+from fedconvex.bench import tuning
 from fedconvex.bench.judging import Referee
 from fedconvex.bench.own_process import Failed
 from fedconvex.bench.players import Facts, Inside, Outside, player
-from fedconvex.bench.running import Step, fingerprint
+from fedconvex.bench.running import Step, fingerprint, plain
 from fedconvex.bench.solvers import Solver
 from fedconvex.bench.time_limit import OutOfTime, at_most
 
-FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # times the step size of theory, that a tuned solver tries
-TUNING_ROUNDS = 30  # each
 _CURVE = 80  # points that are kept of a curve
 _NUMBERS = 1 << 20  # in models that are judged together
 _ENOUGH, _MOST = 0.1, 25  # seconds of repetitions, and how many of them
@@ -33,6 +31,7 @@ class Rules(NamedTuple):
     rounds: int  # at most
     repeats: int = 3  # runs, at least: the seconds of a round are the least of them
     limit: float = 300.0  # seconds for a cell, whatever they are spent on
+    trial: int = 8  # rounds of the first trial of every step size, where it is tuned
 
 
 class _Judged(NamedTuple):
@@ -106,9 +105,10 @@ def _carried_out(
         if solver.own:
             raise
         return _unfit("not for this problem", str(error))  # methods of the package say so when they start
-    paid = (0.0, 0.0, 0.0, 0.0)
+    search = None
     if solver.tuned and solver.tunable():
-        facts, paid = _tuned(referee, it, facts, seed)
+        facts, search = tuning.tuned(referee, it, seed, rules.trial)
+    paid = (0.0, 0.0, 0.0, 0.0) if search is None else search.paid
     before = it.cpu()
     run = _judged(referee, it.steps(seed, rules.rounds, True), rules)
     spent = [after - start for after, start in zip(it.cpu(), before, strict=True)]
@@ -121,21 +121,23 @@ def _carried_out(
         mine = None if i is None else _cost(run.steps[i], paid)
         costs.append({"target": target, **(mine or {"rounds": None, "floats": None, "passes": None})})
     keep = _kept(len(run.steps), at)
-    curve = {n: [_plain(_cost(run.steps[i], paid)[n]) for i in keep] for n in ("rounds", "floats", "passes")}
+    curve = {n: [plain(_cost(run.steps[i], paid)[n]) for i in keep] for n in ("rounds", "floats", "passes")}
     status = "reached" if at[-1] is not None else "diverged" if not np.isfinite(run.gaps[-1]) else "round limit"
     found = {
         "status": status,
         "words": facts.words,
         "settled": facts.settled,
         "rounds": run.steps[-1].round,
-        "gap": _plain(run.gaps[-1]),
-        "worst": _plain(referee.worst_client(run.last)) if np.isfinite(run.last).all() else None,
+        "gap": plain(run.gaps[-1]),
+        "worst": plain(referee.worst_client(run.last)) if np.isfinite(run.last).all() else None,
         "costs": costs,
-        "curve": curve | {"gap": [_plain(run.gaps[i]) for i in keep]},
+        "curve": curve | {"gap": [plain(run.gaps[i]) for i in keep]},
         "offences": [list(o) for o in wrong],
+        "tuning": None if search is None else search.found(),
     }
     took = [None if i is None else float(least[i] + paid[3]) for i in at]
     timed = {"costs": took, "curve": [float(least[i] + paid[3]) for i in keep], "notes": _notes(*spent)}
+    timed |= {"tuning": paid[3]}
     return {"found": found, "timed": timed}
 
 
@@ -157,14 +159,7 @@ def _notes(own: float, aside: float) -> list[str]:
 
 def _cost(step: Step, paid: tuple[float, ...]) -> dict[str, Any]:
     values = (step.round + paid[0], step.floats + paid[1], step.passes + paid[2])
-    return {n: _plain(v) for n, v in zip(("rounds", "floats", "passes"), values, strict=True)}
-
-
-def _plain(x: Any) -> float | int | None:
-    """Return a number that JSON knows: None for what is not finite."""
-    if x is None or not math.isfinite(x):
-        return None
-    return int(x) if float(x).is_integer() else float(x)
+    return {n: plain(v) for n, v in zip(("rounds", "floats", "passes"), values, strict=True)}
 
 
 def _judged(referee: Referee, played: Iterable[Step], rules: Rules) -> _Judged:
@@ -221,38 +216,7 @@ def _kept(n: int, hits: Sequence[int | None]) -> list[int]:
     return sorted(some | {0, n - 1} | {i for i in hits if i is not None})
 
 
-# ---------------------------------------------------------------- tuning, repetition, honesty
-
-
-def _tuned(
-    referee: Referee, it: Inside | Outside, given: Facts, seed: int
-) -> tuple[Facts, tuple[float, float, float, float]]:
-    """Choose the best of some step sizes, and return what trying all of them cost."""
-    best, value, paid = 1.0, math.inf, np.zeros(4)
-    for factor in FACTORS:
-        it.ready(factor)
-        end, failed = _tried(it, seed)
-        if end is None:
-            continue
-        paid += [end.round, end.floats, end.passes, end.seconds]
-        got = math.inf if failed else float(referee.gaps(end.w[None])[0][0])
-        if got < value:
-            best, value = factor, got
-    facts = it.ready(best)
-    if math.isfinite(value):
-        facts = facts._replace(words=f"{best:g} times {facts.words}, tuned")
-    return facts, tuple(paid.tolist())  # type: ignore[return-value]
-
-
-def _tried(it: Inside | Outside, seed: int) -> tuple[Step | None, bool]:
-    """Return the last step of a trial, and whether the solver failed there: a step size may be too long."""
-    end = None
-    try:
-        for step in it.steps(seed, TUNING_ROUNDS, False):
-            end = step
-    except (Exception, SystemExit):
-        return end, True
-    return end, False
+# ---------------------------------------------------------------- repetition, honesty
 
 
 def _repeated(

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from fedconvex.bench.board import AXES, Board, Cell, data_profile, performance_profile
+from fedconvex.bench.tuning import FACTORS
 from fedconvex.report.drawings import COLOURS, as_svg, log_axis
 
 MOST = 8  # solvers in a figure
+_WORST = 10.0  # ratio of gaps, at which a step size that diverged is drawn
 _LOOKS = [("measured", "o", "-"), ("bound", "s", "--"), ("worst", "^", ":"), ("fourth", "D", "-."),
           ("measured", "v", ":"), ("bound", "P", "-."), ("worst", "X", "--"), ("fourth", "*", "-")]  # fmt: skip
 _UNITS = {
@@ -84,6 +86,44 @@ def _most_ratio(costs: np.ndarray) -> float:
         ratio = known / np.nanmin(known, axis=1, keepdims=True)
     ratio = ratio[np.isfinite(ratio)]
     return max(2.0, float(ratio.max()) if ratio.size else 2.0)
+
+
+def sensitivity_figure(board: Board) -> str:
+    """Draw what a step size does: the gap after the first trial over that at the start, over multiples of theory's.
+
+    Medians over problems and seeds; what diverged counts as 10, so that a line shows where it is the rule.
+    """
+    lines = {s: line for s in board.solvers if (line := _sensitivity(board, s)) is not None}
+    order = [s for s in drawn_solvers(board, "rounds") if s in lines]
+    if not order:
+        return ""
+    style = looks(board)
+
+    def draw(panel: Any) -> None:
+        for s in order:
+            colour, marker, dash = style[s]
+            look = {"color": COLOURS[colour], "linestyle": dash, "marker": marker, "markersize": 4}
+            panel.plot(*lines[s], label=s, **look)
+        log_axis(panel.xaxis, np.array(FACTORS))
+        log_axis(panel.yaxis, np.concatenate([lines[s][1] for s in order]))
+        panel.set_xlabel("step size over that of theory")
+        panel.set_ylabel(f"gap after {board.rules.trial} rounds, over the first")
+
+    ends = ", ".join(f"{s} at {lines[s][0][np.argmin(lines[s][1])]:g}" for s in order)
+    return as_svg(draw, "sensitivity", f"Gaps over multiples of theory's step size; least: {ends}.", (4.4, 3.3), 2)
+
+
+def _sensitivity(board: Board, solver: str) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the multiples, and the median ratio of gaps at each."""
+    ratios = []
+    for c in board.cells:
+        start = c.found["curve"].get("gap", [None])[0]
+        if c.solver == solver and c.found.get("tuning") and start:
+            first = {f: gap for f, n, gap in c.found["tuning"]["trials"] if n == board.rules.trial}
+            ratios.append([_WORST if first.get(f) is None else first[f] / start for f in FACTORS])
+    if not ratios:
+        return None
+    return np.array(FACTORS), np.median(np.clip(ratios, 1e-16, _WORST), axis=0)
 
 
 def curve_figure(board: Board, problem: str, axis: str, prefix: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Iterator
@@ -78,6 +79,13 @@ class Play(NamedTuple):
 def fingerprint(w: np.ndarray) -> str:
     """Return 16 digits that tell models apart bit by bit."""
     return blake2b(np.ascontiguousarray(w).tobytes(), digest_size=8).hexdigest()
+
+
+def plain(x: Any) -> float | int | None:
+    """Return a number that JSON knows: None for what is not finite."""
+    if x is None or not math.isfinite(x):
+        return None
+    return int(x) if float(x).is_integer() else float(x)
 
 
 def play(it: Play, rounds: int) -> Iterator[Step]:

@@ -11,30 +11,44 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedconvex._files import check_folder, csv_text, write_file
 from fedconvex._latex import escaped, tabular
 from fedconvex.bench.board import AXES, Board, Spread
+from fedconvex.bench.tuning import FACTORS, budget
 
 
 def results(board: Board, seconds: bool) -> tuple[list[str], list[list[Any]]]:
     """Return headers and rows: one for each problem, solver, seed and target.
 
-    Without seconds they are the same whenever and wherever the benchmark is run.
+    Without seconds they are the same whenever and wherever the benchmark is run. A cost is inf where the target was not
+    met, and empty where nobody counts it.
     """
     dials = ["K", "n", "d", "sparse", "loss", "aim", "kappa", "zeta_star", "heterogeneity"]
     heads = ["problem", "sha256", *dials, "solver", "kind", "seed", "status", "target", "rounds", "floats", "passes"]
     heads += ["seconds"] if seconds else []
+    heads += ["tuning_rounds", "tuning_floats", "tuning_passes", "step_multiple"]
     heads += ["last_round", "last_gap", "worst_client", "offences", "settings"]
     rows = []
     for c in board.cells:
         wrong = "; ".join(what for what, _ in c.found["offences"])
-        end = [c.found["rounds"], c.found["gap"], c.found["worst"], wrong, c.found["words"]]
+        search = c.found.get("tuning") or {}
+        end = [search.get(n) for n in (*AXES[:3], "factor")]
+        end += [c.found["rounds"], c.found["gap"], c.found["worst"], wrong, c.found["words"]]
         start = [c.problem, board.digests[c.problem], *(c.dials[n] for n in dials), c.solver, c.kind, c.seed]
         for i, t in enumerate(board.rules.targets):
             found = c.found["costs"][i] if c.found["costs"] else {"rounds": None, "floats": None, "passes": None}
-            timed = [c.timed["costs"][i] if c.timed["costs"] else None] if seconds else []
-            rows.append([*start, c.found["status"], t, *(found[n] for n in AXES[:3]), *timed, *end])
+            took = c.timed["costs"][i] if c.timed["costs"] else None
+            timed = [_written(took, c.cost(t, "seconds"))] if seconds else []
+            costs = [_written(found[n], c.cost(t, n)) for n in AXES[:3]]
+            rows.append([*start, c.found["status"], t, *costs, *timed, *end])
     return heads, rows
+
+
+def _written(value: Any, cost: float) -> Any:
+    """Return a cost as it is written: infinity where the target was not met, nothing where nobody counts."""
+    return math.inf if math.isinf(cost) else None if math.isnan(cost) else value
 
 
 def _csv(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
@@ -77,6 +91,8 @@ def write_files(board: Board, folder: str | os.PathLike[str]) -> list[Path]:
         "tables.tex": latex(board).encode(),
         "about.json": (json.dumps(about, indent=1) + "\n").encode(),
     }
+    if any(c.found.get("tuning") for c in board.cells):
+        files["trials.csv"] = _csv(*trials(board))
     if find_spec("pyarrow") is not None:
         files["results.parquet"] = _parquet(board)
     for name, content in files.items():
@@ -107,13 +123,13 @@ def _spread(found: Spread | None) -> str:
 
 def summary_table(board: Board) -> tuple[list[str], list[list[str]]]:
     """Return mean ranks on every axis and how many problems each solver solved; the best by rounds first."""
-    ranks = {axis: board.mean_ranks(axis) for axis in AXES}
-    heads = ["solver", *(f"rank by {axis}" for axis in AXES), *(f"met {t:g}" for t in board.rules.targets)]
+    ranks = {axis: board.mean_ranks(axis) for axis in board.axes}
+    heads = ["solver", *(f"rank by {axis}" for axis in board.axes), *(f"met {t:g}" for t in board.rules.targets)]
     rows = []
     key = lambda s: (math.isnan(ranks["rounds"][s]), ranks["rounds"][s])  # noqa: E731
     for s in sorted(board.ranked, key=key):
         met = ["{} of {}".format(*board.reached(s, t)) for t in board.rules.targets]
-        rows.append([s, *("–" if math.isnan(r := ranks[a][s]) else f"{r:.2f}" for a in AXES), *met])
+        rows.append([s, *("–" if math.isnan(r := ranks[a][s]) else f"{r:.2f}" for a in board.axes), *met])
     return heads, rows
 
 
@@ -128,6 +144,31 @@ def cost_table(board: Board, problem: str) -> tuple[list[str], list[list[str]]]:
                 [named, *(_spread(board.cost(problem, s, t, axis)) for t in board.rules.targets for axis in AXES)]
             )
     return heads, rows
+
+
+def tuning_table(board: Board) -> tuple[list[str], list[list[str]]]:
+    """Return what tuning cost and chose: medians over problems and seeds, and how often the first or last multiple."""
+    heads = ["solver", "rounds", "floats", "multiple of theory's step", "at an end of the grid"]
+    rows = []
+    for s in board.solvers:
+        found = [c.found["tuning"] for c in board.cells if c.solver == s and c.found.get("tuning")]
+        if found:
+            costs = [np.median([np.nan if f[n] is None else f[n] for f in found]) for n in AXES[:2]]
+            ends = sum(f["factor"] in (FACTORS[0], FACTORS[-1]) for f in found)
+            multiple = f"{np.median([f['factor'] for f in found]):g}"
+            rows.append([s, *map(cost_text, map(float, costs)), multiple, f"{ends} of {len(found)}"])
+    return heads, rows
+
+
+def trials(board: Board) -> tuple[list[str], list[list[Any]]]:
+    """Return headers and rows of all trials of step sizes: the gap after the last round, empty where it failed."""
+    rows = [
+        [c.problem, c.solver, c.seed, *trial]
+        for c in board.cells
+        if c.found.get("tuning")
+        for trial in c.found["tuning"]["trials"]
+    ]
+    return ["problem", "solver", "seed", "multiple", "rounds", "gap"], rows
 
 
 def wins_table(board: Board, by: str) -> tuple[list[str], list[list[str]]]:
@@ -159,8 +200,10 @@ def fairness(board: Board) -> list[str]:
     steps = {
         "theory": "Step sizes are those of theory, from the exact constants of each problem; where no theorem gives "
         "one, 1/L of the roughest client. What each came to stands in the column settings.",
-        "tuned": "Step sizes are the best of six multiples of that of theory, each tried for 30 rounds; all of these "
-        "rounds, floats, passes and seconds count.",
+        "tuned": f"Step sizes are searched for, by the same rule for all: {len(FACTORS)} multiples of that of theory, "
+        f"from 1/{FACTORS[-1]:g} to {FACTORS[-1]:g}, are tried for {r.trial} rounds, the better half for twice as "
+        f"many, until one is left. These {budget(r.trial)} rounds, and their floats, passes and seconds, count, but in "
+        "ranks after tuning.",
     }
     steps["both"] = f"{steps['theory']} Solvers named tuned: {steps['tuned'][0].lower()}{steps['tuned'][1:]}"
     unchecked = sorted({c.solver for c in board.cells if c.kind == "function"})

@@ -49,6 +49,8 @@ def add_parser(commands: Any) -> None:
         help="seeds of randomised solvers; default %(default)s")  # fmt: skip
     add("--repeats", type=count("--repeats", low=1), default=3, metavar="N",
         help="repetitions, of which the fastest counts; default %(default)s")  # fmt: skip
+    add("--trial", type=count("--trial", low=1), default=8, metavar="T",
+        help="rounds of the first trial of each step size, where steps are tuned; default %(default)s")  # fmt: skip
     add("--limit", type=number("--limit", low=0.0, strict=True), default=300.0, metavar="SECONDS",
         help="time limit for one solver, problem and seed; default %(default)g")  # fmt: skip
     add("--jobs", type=count("--jobs", low=1), default=1, metavar="N",
@@ -90,6 +92,7 @@ def _bench(args: argparse.Namespace) -> int:
         jobs=args.jobs,
         repeats=args.repeats,
         limit=args.limit,
+        trial=args.trial,
         progress=progress_line(),
     )
     wrong = offence_table(board)
