@@ -50,7 +50,7 @@ CLASSES, TIMES = 'values = ["no", "yes"]', 'event = "seen"'
 ASKED = """analyse = {{ family = "logistic" }}
 {}
 solve = {{ loss = "logistic", l2 = 0.1, rounds = 3, {} }}"""
-COMPARE = 'compare = { kinds = ["pooled", "afl", "mean-regularised"], folds = 2 }'
+COMPARE = 'compare = { kinds = ["pooled", "afl", "mocha", "mean-regularised"], folds = 2 }'
 MEANS = {
     "unseen": "how many cells hold unknown categories (0 in a study)",
     "public": "a public key, for masks",
@@ -69,6 +69,7 @@ MEANS = {
     "dy dc": "how its model and its control variate moved",
     "g": "the gradient at a model",
     "loss slope bend lost": "losses at 26 models (13 l2, 2 folds), gradients and Hessians; where few rows make them up",
+    "loss bend lost": "of MOCHA at 26 models: least values, products of the entries of gradients; where of few rows",
     "losses": "losses of the rows of the folds, at these models",
     "site_loss site_slope bend lost": "of AFL at 26 models: the site's loss and gradient, and its part of the Hessian",
     "site_losses": "of AFL: losses of the rows of the folds, at these models",

@@ -153,7 +153,7 @@ class Tasks(Shared):
 
     relation: Any  # function of lam = n l2 and the number of clients
 
-    accuracy = 1e-5  # relative, of the reported models
+    accuracy = 1e-8  # relative, of the reported models
     passes = 300
 
     def relations(self, data: Training, l2s: Sequence[float]) -> list[Relation]:

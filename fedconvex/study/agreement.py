@@ -21,9 +21,9 @@ NUMBER, CATEGORY = "number", "category"
 REFUSE, LEAVE_OUT, INDICATOR, OTHER = "refuse", "leave out", "indicator", "other"
 MISSING_LEVEL, OTHER_LEVEL = "(missing)", "(other)"
 FAMILIES = ("gaussian", "logistic", "poisson", "quasipoisson", "gamma", "multinomial", "cox")
-KINDS = ("pooled", "afl", "mean-regularised", "alone")  # what `compare` sets side by side, in the order of tables
+KINDS = ("pooled", "afl", "mocha", "mean-regularised", "alone")  # of `compare`, in the order of its tables
 USUAL = ("pooled", "mean-regularised", "alone")  # where no kinds are named: AFL tells of single sites
-NOT_YET, TIED = ("mocha",), ("mean-regularised",)
+TIED = ("mocha", "mean-regularised")
 COMPARED = "compare"  # in the place of an l2
 LOSSES = {"squared": "Squared", "logistic": "Logistic"}
 OUTCOME = ("column", "event", "entry")  # keys of the target that name columns
@@ -89,8 +89,6 @@ def _kinds(who: str, x: Any) -> tuple[str, ...]:
     """Return kinds of models, in the order of tables; every site alone is always there."""
     asked = texts(who, x)
     for kind in asked:
-        if kind in NOT_YET:
-            raise bad(who, f"be of {', '.join(KINDS)}", repr(kind), "leave it out: it is not there over sites yet")
         among(who, kind, KINDS)
     return tuple(kind for kind in KINDS if kind in asked or kind == "alone")
 

@@ -32,6 +32,7 @@ from fedconvex.study import comparing_scores as scored
 from fedconvex.study.comparing_answers import told_apart
 from fedconvex.study.comparing_fair import INTERCEPTS, FairQuestions
 from fedconvex.study.comparing_plan import ComparePlan
+from fedconvex.study.comparing_tied import tied_models
 
 MOST = 100  # exchanges of one search
 _LOST = 6  # answers without a Hessian after which a model is given up
@@ -87,7 +88,7 @@ class Search:
         self.plan, self.asking = plan, asking
         fed = asking.server.federation
         self.left_out: list[str] = []  # l2 that were given up
-        self.gap = math.nan  # of AFL, certified
+        self.gap = self.tied_gap = math.nan  # of AFL, and of MOCHA, certified
         self.told = np.zeros(2, dtype=np.int64)  # numbers of a site: its own, and in sums over all
         self.names, self.sizes = [str(name) for name in fed.labels], fed.sizes
         self.counts = plan.counted(fed.ids, fed.sizes)
@@ -172,6 +173,9 @@ class Search:
             W, weights = fair.models()
             if np.isfinite(W).all():
                 self.gap = float(fair.gaps(W, weights)[-1])
+        elif kind == "mocha":
+            W, gaps = tied_models(self, self.plan.whole_sets, l2)
+            self.tied_gap = float(gaps[-1])
         else:
             W = self.models(kind, self.plan.whole_sets, l2)
         if not np.isfinite(W).all():
@@ -194,10 +198,13 @@ class Search:
     def models(self, kind: str, part: np.ndarray, l2: np.ndarray) -> np.ndarray:
         """Return the models (M, p) of a kind, of these sets and l2, by Newton's method for all side by side.
 
+        Of MOCHA they are covariances of features, (M, t).
         NaN stands for models near which a site's Hessian would be made of few rows.
         """
         if kind == "afl":
             return FairQuestions(self, part, l2).models()[0]
+        if kind == "mocha":
+            return tied_models(self, part, l2)[0]
         M, p = len(part), self.plan.size
         weight = self.ridge(part, l2) if kind == "pooled" else np.tile(l2[:, None], (1, p))
         lost = np.zeros(M)
@@ -300,13 +307,15 @@ def _notes(plan: ComparePlan, search: Search, tuned: dict[str, Tuned], rows: lis
     notes = []
     if not search.free[plan.whole_sets].all():
         notes.append("A class is missing from the training rows, so that intercepts are penalised like other weights.")
-    if "mean-regularised" in plan.kinds:
+    if {"mocha", "mean-regularised"} & {*plan.kinds}:
         notes.append("In models per client that are tied, the intercept is penalised like other weights.")
     if "afl" in plan.kinds:
         within = f" with an intercept within {INTERCEPTS:g} of it" * bool(search.free[plan.whole_sets[-1]])
         notes.append(
             f"No model{within} has a largest objective of a site below that of afl by more than {search.gap:.1e}."
         )
+    if "mocha" in plan.kinds:
+        notes.append(f"The certified gap of mocha is {search.tied_gap:.1e} per row.")
     if ends := [name for name, t in tuned.items() if t.at_end and name != "alone"]:
         notes.append(f"The chosen l2 is the smallest or largest that was tried: {', '.join(ends)}.")
     if search.left_out:

@@ -9,6 +9,7 @@ indicators, and models are p = C (d + 1) numbers, class by class.
 | center, unit (S, q) | sums of columns and target, the target last, less the centres in these units; and of squares |
 | pooled, mean-regularised (M, p) | value, gradient, Hessian's triangle (`comparing_site`), unless few rows make it up |
 | afl (M, p), weights (M, K) | value and gradient of f_k in the site's place; lambda_k times its Hessian's triangle |
+| mocha (M, t): covariances D of features | least value given D; gamma gamma' (`comparing_tied`), unless of few rows |
 | these with held (M,) | losses of the rows of the set's fold; of afl in the site's place |
 | alone (P,) | of each pass: losses in cross-validation, each fold with the l2 of the others, and by l2 |
 | score (1,), final models | sums of errors, and of their squares, of all models on held-out rows |
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from fedconvex.analysis.site_answers import symmetric
 from fedconvex.comparison.cross_validation import L2S, Folds, tune
 from fedconvex.comparison.kinds import KINDS, Training
 from fedconvex.comparison.scores import losses_at
@@ -35,6 +37,7 @@ from fedconvex.study.comparing_site import ComparedSite, in_place, models_of, sc
 
 Arrays = Mapping[str, np.ndarray]
 FRAME = ("shift", "scale", "target")
+TIED_ROUNDS = "every round of tied models"
 FARTHEST = 1e4  # entries of a model for standardised columns at most: far out few rows make up an answer
 
 
@@ -81,7 +84,8 @@ def shapes(problem: Any, asked: Arrays) -> dict[str, tuple[int, ...]]:
         return {"losses": (m,)}
     if what == "afl":
         return {"site_loss": (m, K), "site_slope": (m, K, plan.size), "bend": (m, plan.t), "lost": (m,)}
-    return {"loss": (m,), "slope": (m, plan.size), "bend": (m, plan.t), "lost": (m,)}
+    slope = {} if what == "mocha" else {"slope": (m, plan.size)}
+    return {"loss": (m,), **slope, "bend": (m, plan.t), "lost": (m,)}
 
 
 def told_apart(plan: ComparePlan, K: int, asked: Arrays) -> tuple[int, int]:
@@ -127,10 +131,12 @@ def what_leaves(plan: ComparePlan) -> list[tuple[str, str, int, str, bool]]:
     ]
     once = "every round" if not traits(plan.loss).quadratic else "once"
     for kind in (k for k in plan.kinds if k != "alone"):
-        said = f"{kind}: value, gradient and Hessian {of}, then of {plan.passes} of all training rows"
+        what = "least value, and products of gradients," if kind == "mocha" else "value, gradient and Hessian"
+        said = f"{kind}: {what} {of}, then of {plan.passes} of all training rows"
         often, sums = ("every round", False) if kind == "afl" else (once, hidden)  # the sums of AFL hide no site
+        often = TIED_ROUNDS if kind == "mocha" else often
         out += [
-            ("a round", said, (plan.models + plan.passes) * (2 + p + t), often, sums),
+            ("a round", said, (plan.models + plan.passes) * (2 + p * (kind != "mocha") + t), often, sums),
             ("in cross-validation", f"{kind}: losses of the rows of the folds", plan.models, "once", sums),
         ]
     m = sum(int(np.prod(shape)) for shape in scored.shapes(plan).values())
@@ -191,7 +197,7 @@ def _check(problem: Any, what: str, asked: Arrays) -> None:
     }  # fmt: skip
     rows = P if what in ("score", "row") else m
     for kind in plan.kinds:
-        wanted |= {kind: (rows, plan.size), f"{kind} l2": (P,)} if kind != "alone" else {}
+        wanted |= {kind: (rows, plan.told_of(kind)), f"{kind} l2": (P,)} if kind != "alone" else {}
     for name, a in asked.items():
         if a.dtype != FLOATS or a.shape != wanted[name] or not np.isfinite(a).all():
             raise Refused(f"its {name} is no finite array {wanted[name]}")
@@ -209,6 +215,10 @@ def _check(problem: Any, what: str, asked: Arrays) -> None:
         raise Refused("it is about sets of rows that are none")
     if any(np.abs(asked[kind]).max(initial=0.0) > FARTHEST for kind in plan.kinds if kind in asked and kind != "alone"):
         raise Refused(f"its models are too far out: entries above {FARTHEST:g}")
+    for one in asked.get("mocha", ()):
+        D = symmetric(one, plan.size)
+        if abs(np.trace(D) - 1.0) > 1e-9 or np.linalg.eigvalsh(D)[0] < -1e-9:
+            raise Refused("its covariance of features is none: positive semidefinite, of trace one")
 
 
 def _moments(problem: ComparedSite, asked: Arrays) -> dict[str, np.ndarray]:

@@ -39,6 +39,8 @@ class ComparePlan:
         As for `fedconvex.compare`.
     hidden : bool
         Whether the coordinator learns sums over sites only.
+    largest : float
+        What these sums hold at most.
     """
 
     kinds: tuple[str, ...]
@@ -53,6 +55,7 @@ class ComparePlan:
     seed: int
     splits: int
     hidden: bool
+    largest: float
 
     @property
     def fingerprint(self) -> str:
@@ -79,6 +82,10 @@ class ComparePlan:
     def t(self) -> int:
         """Numbers of a symmetric matrix of so many rows."""
         return self.size * (self.size + 1) // 2
+
+    def told_of(self, kind: str) -> int:
+        """Return how many numbers of a model sites are told: of MOCHA a covariance of features, of others w or w_0."""
+        return self.t if kind == "mocha" else self.size
 
     @property
     def columns(self) -> int:

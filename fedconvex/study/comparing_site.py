@@ -5,6 +5,7 @@ With n rows in all and a_k = n_k/n, the kinds of models are the minimisers of
     pooled            sum_k a_k f_k(w) + (l2/2)‖w‖^2, the intercept left out of ‖w‖ where both classes are there
     afl               max_k f_k(w) + (l2/2)‖w‖^2, as above
     mean-regularised  sum_k a_k f_k(w_k) + (l2/2) (‖w_0‖^2 + sum_k ‖w_k - w_0‖^2)
+    mocha             sum_k a_k f_k(w_k) + (l2/(2 K)) ‖W‖_*^2, as `comparing_tied` has it
 
 over rows that are standardised by the means and deviations of all sites' rows. Given w_0, every site finds its
 own w_k, which never leaves it: what is added up are the least values e_k with their derivatives in w_0,
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.analysis.site_answers import triangle
+from fedconvex.analysis.site_answers import symmetric, triangle
 from fedconvex.comparison.designs import Scaling
 from fedconvex.federation import Federation
 from fedconvex.kernels.row_losses import row_slopes
@@ -31,6 +32,7 @@ from fedconvex.remote.ledger import curvatures_at, is_made_of_few
 from fedconvex.study.comparing_plan import ComparePlan, Parted
 
 _STEPS, _FINE = 200, 1e-14  # of a site's own search: steps at most, and the squared decrement, relative, to stop at
+TOO_FAR = 2.0**-20  # the mark of answers that are too large to be summed; of those made of few rows it is 1
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -53,6 +55,7 @@ class ComparedSite(ClientWeights):
         self.federation, self.plan, self.loss, self.fingerprint = federation, plan, plan.loss, plan.fingerprint
         self.weights = client_weights("ComparedSite", None, federation)
         own = federation.K * (plan.size + 2) * ("afl" in plan.kinds)  # in the places of sites
+        own += plan.t * ("mocha" in plan.kinds)
         self.model_shape = (plan.t + 2 * plan.size + federation.K + 8 + own,)  # room for all that is sent with one
 
     @property
@@ -125,18 +128,46 @@ def _told_of_few(part: Problem, w: np.ndarray) -> bool:
 
 def _near(part: Problem, share: float, l2: np.ndarray, w0: np.ndarray) -> np.ndarray:
     """Return the minimisers w (m, p) of share f_k(w) + (l2/2)‖w - w_0‖^2, one for each l2 (m,) and mean w_0 (m, p)."""
-    search, m = newton_steps.start(w0), len(w0)
+
+    def answer(i: int, w: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        f, g, H = _at(part, w)
+        off = w - w0[i]
+        value = share * f + 0.5 * l2[i] * float(off @ off)
+        return value, share * g + l2[i] * off, share * H + l2[i] * np.eye(len(off))
+
+    return _least(w0, answer)
+
+
+def _tied(part: Problem, share: float, c: np.ndarray, D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return w = E u (m, p), and u, the minimisers of share f_k(E u) + (c/2)‖u‖^2, for c (m,) and D = E E' (m, t)."""
+    roots = np.array([_root_of(one, part.size) for one in D])
+
+    def answer(i: int, u: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        E = roots[i]
+        f, g, H = _at(part, E @ u)
+        value = share * f + 0.5 * c[i] * float(u @ u)
+        return value, share * (E.T @ g) + c[i] * u, share * (E.T @ H @ E) + c[i] * np.eye(len(u))
+
+    U = _least(np.zeros(roots.shape[:2]), answer)
+    return np.einsum("mpq,mq->mp", roots, U), U
+
+
+def _root_of(D: np.ndarray, p: int) -> np.ndarray:
+    """Return E (p, p) with E E' = D, from a triangle."""
+    values, V = np.linalg.eigh(symmetric(D, p))
+    return np.asarray(V * np.sqrt(np.maximum(values, 0.0)))
+
+
+def _least(start: np.ndarray, answer: Any) -> np.ndarray:
+    """Return minimisers (m, p) from a start (m, p); ``answer`` gives value, gradient and Hessian of each at a point."""
+    search, m = newton_steps.start(start), len(start)
     for _ in range(_STEPS):
         live = np.flatnonzero(~search.settled)
         if not live.size:
             break
-        value, slope, bend = (np.full((m,) + (w0.shape[1],) * i, np.nan) for i in range(3))
+        value, slope, bend = (np.full((m,) + (start.shape[1],) * i, np.nan) for i in range(3))
         for i in live.tolist():
-            f, g, H = _at(part, search.trial[i])
-            off = search.trial[i] - w0[i]
-            value[i] = share * f + 0.5 * l2[i] * float(off @ off)
-            slope[i] = share * g + l2[i] * off
-            bend[i] = share * H + l2[i] * np.eye(len(off))
+            value[i], slope[i], bend[i] = answer(i, search.trial[i])
         search = newton_steps.absorb(search, value, slope, bend)
         search.settled[search.decrement <= _FINE * (1.0 + np.abs(search.value))] = True
     return np.where(np.isfinite(search.value)[:, None], search.trial, np.nan)
@@ -146,6 +177,8 @@ def models_of(problem: ComparedSite, kind: str, s: int, l2: np.ndarray, told: np
     """Return the models (m, p) by which a kind predicts at this site, from what the coordinator tells of it."""
     if kind in ("pooled", "afl"):
         return told
+    if kind == "mocha":
+        return _tied(problem.part(asked, s), problem.share(s), l2 / problem.federation.K, told)[0]
     return _near(problem.part(asked, s), problem.share(s), l2, told)
 
 
@@ -154,6 +187,9 @@ def sums_at(problem: ComparedSite, kind: str, s: int, asked: Arrays, at: np.ndar
     part, W = problem.part(asked, s), asked[kind][at]
     if kind == "afl":
         return _fair(part, W, asked["weights"][at], problem.number)
+    if kind == "mocha":
+        K = problem.federation.K
+        return _through(part, problem.share(s), asked["l2"][at] / K, W, problem.plan.largest / K)
     of = {"pooled": _pooled, "mean-regularised": _near_mean}[kind]
     return of(part, problem.share(s), asked["l2"][at], W)
 
@@ -200,3 +236,22 @@ def _near_mean(part: Problem, share: float, l2: np.ndarray, w0: np.ndarray) -> d
         values = np.maximum(values, 0.0)
         bend.append(triangle((V * (values / (1.0 + values))) @ V.T))
     return _unless_few(part, W, value, w0 - W, bend)
+
+
+def _through(part: Problem, share: float, c: np.ndarray, D: np.ndarray, most: float) -> dict[str, np.ndarray]:
+    """Return the least values given covariances of features, and gamma gamma' with gamma = share f_k'(w)/c.
+
+    Where products are above ``most``, D lacks a direction that the site needs: zeros, and a small mark, are told.
+    """
+    W, U = _tied(part, share, c, D)
+    value, slope, bend = np.empty(len(W)), np.empty(W.shape), []
+    for i, w in enumerate(W):
+        f, g, _ = _at(part, w)
+        slope[i] = share * g / c[i]
+        value[i] = share * f + 0.5 * c[i] * float(U[i] @ U[i])
+        bend.append(triangle(np.outer(slope[i], slope[i])))
+    told = _unless_few(part, W, value, slope, bend)
+    far = np.abs(slope).max(axis=1, initial=0.0) ** 2 > most
+    told["bend"][far] = 0.0
+    told["lost"] = np.maximum(told["lost"], TOO_FAR * far)
+    return {name: told[name] for name in ("loss", "bend", "lost")}

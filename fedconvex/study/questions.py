@@ -32,7 +32,7 @@ from fedconvex.study.agreement import (
     OTHER_LEVEL,
     Study,
 )
-from fedconvex.study.comparing_answers import told_apart, what_leaves
+from fedconvex.study.comparing_answers import TIED_ROUNDS, told_apart, what_leaves
 from fedconvex.study.comparing_plan import ComparedRows, ComparePlan
 from fedconvex.study.comparing_site import ComparedSite
 from fedconvex.study.model_formula import used_in
@@ -43,7 +43,7 @@ from fedconvex.tables.reading import read_table
 
 TUNED = 64  # steps with the j-th l2 of `compare` are numbered from j times so many
 _NEWTON = 500  # parameters up to which Newton's method is chosen
-_ROUNDS = 12  # of Newton's method, or of an analysis, that are usual
+_USUAL = {"every round": 12, TIED_ROUNDS: 50}  # rounds of Newton's method, or of an analysis; of models that are tied
 
 
 class Leaving(NamedTuple):
@@ -105,7 +105,7 @@ class Question(NamedTuple):
 
     def _taken(self, apart: bool) -> int:
         each = [one for one in self.leaving if one.apart is apart]
-        return sum(one.numbers * (_ROUNDS if one.times == "every round" else 1) for one in each)
+        return sum(one.numbers * _USUAL.get(one.times, 1) for one in each)
 
 
 def questions(study: Study) -> list[Question]:
@@ -228,7 +228,7 @@ def _compare(study: Study, settings: dict[str, Any]) -> Question:
     plan = ComparePlan(
         settings["kinds"], loss, values, columns.feature_names, _units(columns), settings["test_size"],
         settings["folds"], settings["min_rows"], settings["level"], settings["seed"], settings["splits"],
-        study.secure_sums,
+        study.secure_sums, 2.0 ** (62 - study.bits),
     )  # fmt: skip
     if (d := plan.size) > _NEWTON:
         raise bad("ask.compare", f"have at most {_NEWTON} parameters", d, "leave columns out")

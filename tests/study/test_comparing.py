@@ -335,7 +335,6 @@ def test_intervals_from_sums_are_those_of_rows():
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        ('compare = { kinds = ["pooled", "mocha"] }', "'mocha': leave it out: it is not there over sites yet"),
         ('compare = { kinds = ["poled"] }', "kinds must be one of"),
         ("compare = { splits = 3 }", r"splits must fit to test_size"),
         ('solve = { loss = "logistic", l2 = "compare" }', "no compare of pooled models chooses"),
