@@ -41,6 +41,15 @@ class WorstInstance:
         Probabilities of the values of noise.
     method, metric : function
         The run they are bad for, and what is measured.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.theory.worst_case import Problems, gradient_descent, worst_case
+    >>> worst = worst_case(gradient_descent(1.0, 1), Problems())
+    >>> instance = worst.instance  # the run on it attains the lower end
+    >>> bool(np.isclose(instance.simulate(), worst.lower)), bool(instance.violation() < 1e-6)
+    (True, True)
     """
 
     start: np.ndarray
@@ -96,6 +105,13 @@ class WorstCase:
         Time of building, solving and certifying.
     instance : WorstInstance
         Functions that attain ``lower``. For `UniformUpper` their heterogeneity is bounded at the evaluated points.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import Problems, gradient_descent, worst_case
+    >>> worst = worst_case(gradient_descent(1.0, 1), Problems())
+    >>> bool(worst.lower <= worst.value <= worst.upper), round(worst.upper, 4), worst.gram_size
+    (True, 0.1667, 3)
     """
 
     value: float
@@ -123,14 +139,42 @@ class WorstCase:
 
 
 class Bracket(NamedTuple):
-    """An interval that holds the worst case of a class."""
+    """An interval that holds the worst case of a class.
+
+    Attributes
+    ----------
+    lower, upper : float
+        Certified ends, in the units of the metric.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import Problems, UniformUpper, fedavg, uniform_bracket
+    >>> found = uniform_bracket(fedavg(0.5, 2, 1), Problems(2, heterogeneity=UniformUpper(1.0)))
+    >>> bool(found.lower <= found.upper)
+    True
+    """
 
     lower: float
     upper: float
 
 
 class Ratio(NamedTuple):
-    """A bound over the worst case: ``least`` = bound/upper, ``most`` = bound/lower. ``most`` < 1 refutes the bound."""
+    """A bound over the worst case: ``least`` = bound/upper, ``most`` = bound/lower. ``most`` < 1 refutes the bound.
+
+    Attributes
+    ----------
+    bound : float
+        What a theorem gives.
+    least, most : float
+        Between these lies bound over worst case; 1 means that the bound is attained.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import Bracket, closed_form_homogeneous, ratio_table
+    >>> bound = closed_form_homogeneous(1.0, 1.0, 0.25, 2, 1)
+    >>> ratio_table({"closed form": bound}, Bracket(bound.value / 2, bound.value))["closed form"]
+    Ratio(bound=0.2857142857142857, least=1.0, most=2.0)
+    """
 
     bound: float
     least: float

@@ -68,6 +68,14 @@ class HardInstance:
         F(x^T) - F(x*) of that run, in closed form.
     problems : Problems
         The class in which the instance lies; the exact worst case of the class is at least ``value``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.theory.worst_case import drifting
+    >>> hard = drifting(1.0, 1.0, 0.5, step_size=0.25, local_steps=4, rounds=5)
+    >>> hard.H.shape, bool(np.isclose(hard.simulate(), hard.value))
+    ((2, 1, 1), True)
     """
 
     name: str

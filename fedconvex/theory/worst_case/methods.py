@@ -26,12 +26,40 @@ def _size(who: str, step: Any) -> float:
 
 
 def gradient_descent(step_size: float, rounds: int) -> Method:
-    """x <- x - step_size grad F(x): gradient descent, and FedSGD with full gradients."""
+    """Return gradient descent x <- x - step_size grad F(x) as a method of the programme: FedSGD with full gradients.
+
+    Parameters
+    ----------
+    step_size : float
+        Positive; of the order of 1/L.
+    rounds : int
+        Steps, at least 1.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import Problems, gradient_descent, worst_case
+    >>> round(worst_case(gradient_descent(1.0, 1), Problems(L=1.0, D=1.0), "last").value, 4)  # L D^2/(4 rounds + 2)
+    0.1667
+    """
     return fedavg(step_size, 1, rounds)
 
 
 def heavy_ball(step_size: float, momentum: float, rounds: int) -> Method:
-    """x^{t+1} = x^t - step_size grad F(x^t) + momentum (x^t - x^{t-1}), x^{-1} = x^0."""
+    """Return Polyak's heavy ball: x^{t+1} = x^t - step_size grad F(x^t) + momentum (x^t - x^{t-1}), x^{-1} = x^0.
+
+    Parameters
+    ----------
+    step_size, momentum : float
+        The step, positive, and the factor of the last move.
+    rounds : int
+        Steps, at least 1.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import Problems, heavy_ball, worst_case
+    >>> round(worst_case(heavy_ball(1.0, 0.2, 2), Problems(), "last").value, 4)  # without momentum 0.1
+    0.0926
+    """
     eta, beta = _size("heavy_ball: step_size", step_size), real("heavy_ball: momentum", momentum)
     T = whole("heavy_ball: rounds", rounds, low=1)
 
@@ -45,7 +73,14 @@ def heavy_ball(step_size: float, momentum: float, rounds: int) -> Method:
 
 
 def accelerated(step_size: float, rounds: int, mu: float = 0.0) -> Method:
-    """Nesterov's method: w <- v - step_size grad F(v), v <- w + beta (w - its last value); momentum grows where mu = 0.
+    """Return Nesterov's method: w <- v - step_size grad F(v), v <- w + beta (w - its last value).
+
+    Parameters
+    ----------
+    step_size, rounds
+        As for `gradient_descent`.
+    mu : float
+        Convexity that beta goes by: (1 - (step_size mu)^(1/2))/(1 + (step_size mu)^(1/2)); where it is 0 beta grows.
 
     Examples
     --------
@@ -71,7 +106,7 @@ def accelerated(step_size: float, rounds: int, mu: float = 0.0) -> Method:
 
 
 def fedavg(step_size: float, local_steps: int, rounds: int, sampled: int | None = None, noisy: bool = False) -> Method:
-    """Local gradient steps, then the mean: FedAvg; with ``sampled`` clients in every round, with noisy gradients.
+    """Return FedAvg, local gradient steps and then the mean; with ``sampled`` clients a round, or with noisy gradients.
 
     Parameters
     ----------
@@ -135,7 +170,7 @@ def scaffold(
     sampled: int | None = None,
     first_controls: str = "zero",
 ) -> Method:
-    """SCAFFOLD, option I or II, with c_i = 0 at first or c_i = grad F_i(x^0) ("gradients").
+    """Return SCAFFOLD (Karimireddy et al. 2020), option I or II, with c_i = 0 at first or c_i = grad F_i(x^0).
 
     Parameters
     ----------
@@ -148,6 +183,13 @@ def scaffold(
         Clients per round, drawn uniformly; everybody if not given.
     first_controls : str
         "zero" or "gradients".
+
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import AtOptimum, Problems, scaffold, worst_case
+    >>> method = scaffold(0.5, 2, 1, first_controls="gradients")
+    >>> [round(worst_case(method, Problems(2, heterogeneity=AtOptimum(z)), "last").value, 3) for z in (0, 5)]
+    [0.167, 0.167]
     """
     eta, eta_g = _size("scaffold: step_size", step_size), _size("scaffold: server_step", server_step)
     K, T = whole("scaffold: local_steps", local_steps, low=1), whole("scaffold: rounds", rounds, low=1)
@@ -190,7 +232,19 @@ def _scaffold_round(
 
 
 def fedlin(step_size: float, local_steps: int, rounds: int) -> Method:
-    """Corrected local steps y_i <- y_i - step_size (grad F_i(y_i) - grad F_i(x) + grad F(x)): FedLin."""
+    """Return FedLin: local steps y_i <- y_i - step_size (grad F_i(y_i) - grad F_i(x) + grad F(x)), then the mean.
+
+    Parameters
+    ----------
+    step_size, local_steps, rounds
+        As for `fedavg`.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import AtOptimum, Problems, fedlin, worst_case
+    >>> round(worst_case(fedlin(0.25, 2, 1), Problems(2, heterogeneity=AtOptimum(1.0)), "last").value, 4)
+    0.25
+    """
     eta, tau = _size("fedlin: step_size", step_size), whole("fedlin: local_steps", local_steps, low=1)
     T = whole("fedlin: rounds", rounds, low=1)
 
@@ -214,7 +268,21 @@ def _fedlin_round(problem: Oracle, x: Any, eta: float, tau: int) -> Any:
 
 
 def fedprox(proximal_mu: float, rounds: int, sampled: int | None = None) -> Method:
-    """FedProx with exact local minimisers: x <- mean over clients of argmin F_i + (proximal_mu/2)‖. - x‖^2."""
+    """Return FedProx with exact local minimisers: x <- mean over clients of argmin F_i + (proximal_mu/2)‖. - x‖^2.
+
+    Parameters
+    ----------
+    proximal_mu : float
+        Weight of the proximal term, positive, in the units of L.
+    rounds, sampled
+        As for `fedavg`.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import AtOptimum, Problems, fedprox, worst_case
+    >>> round(worst_case(fedprox(1.0, 1), Problems(2, heterogeneity=AtOptimum(0.0)), "last").value, 4)
+    0.1667
+    """
     step = 1.0 / _size("fedprox: proximal_mu", proximal_mu)
     T = whole("fedprox: rounds", rounds, low=1)
     number = _sampled("fedprox", sampled)
@@ -230,9 +298,22 @@ def fedprox(proximal_mu: float, rounds: int, sampled: int | None = None) -> Meth
 
 
 def hedging(rho: float, rounds: int, sampled: int | None = None) -> Method:
-    """Progressive hedging from x^0 with y_k = 0, exact; with ``sampled`` clients from the second round on.
+    """Return progressive hedging from x^0 with y_k = 0, exact; with ``sampled`` clients from the second round on.
 
     The iterates are z, the server's model after each round.
+
+    Parameters
+    ----------
+    rho : float
+        Penalty, positive, in the units of L.
+    rounds, sampled
+        As for `fedavg`.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import AtOptimum, Problems, hedging, worst_case
+    >>> round(worst_case(hedging(1.0, 2), Problems(2, heterogeneity=AtOptimum(0.5)), "last").value, 4)
+    0.1205
     """
     rho = _size("hedging: rho", rho)
     T = whole("hedging: rounds", rounds, low=1)
@@ -254,11 +335,24 @@ def hedging(rho: float, rounds: int, sampled: int | None = None) -> Method:
 
 
 def gradient_descent_round(step_size: float, momentum: float = 0.0) -> Round:
-    """Return a step of gradient descent; with momentum, of the heavy ball: states x^t, and x^{t-1}."""
-    eta, beta = (
-        _size("gradient_descent_round: step_size", step_size),
-        real("gradient_descent_round: momentum", momentum),
-    )
+    """Return a step of gradient descent; with momentum, of the heavy ball: states x^t, and x^{t-1}.
+
+    Parameters
+    ----------
+    step_size : float
+        Positive.
+    momentum : float
+        Of the heavy ball; 0 for gradient descent.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import Problems, contraction, gradient_descent_round
+    >>> rate = contraction(gradient_descent_round(1.0), Problems(L=1.5, mu=0.5))
+    >>> round(rate.upper, 3), round(rate.lower, 3)  # ((L - mu)/(L + mu))^2
+    (0.25, 0.25)
+    """
+    eta = _size("gradient_descent_round: step_size", step_size)
+    beta = real("gradient_descent_round: momentum", momentum)
 
     def plain(problem: Oracle, s: tuple[Any, ...]) -> list[Any]:
         return [s[0] - eta * problem.gradient(s[0])]
@@ -270,10 +364,21 @@ def gradient_descent_round(step_size: float, momentum: float = 0.0) -> Round:
 
 
 def fedavg_round(step_size: float, local_steps: int, sampled: int | None = None) -> Round:
-    """Local gradient steps, then the mean: state x; the rate is that where all clients share a minimiser.
+    """Return a round of FedAvg, local steps, then the mean: state x; the rate is that where clients share a minimiser.
 
     Without sampling it is max(|1 - step_size L|, |1 - step_size mu|)^(2 local_steps), and that of two runs of the same
     clients, wherever their minimisers lie: every local step brings them closer by that factor, and quadratics no more.
+
+    Parameters
+    ----------
+    step_size, local_steps, sampled
+        As for `fedavg`.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import Problems, contraction, fedavg_round
+    >>> round(contraction(fedavg_round(0.5, 2), Problems(2, L=1.0, mu=0.5)).upper, 4)  # (1 - 0.25)^4
+    0.3164
     """
     eta, tau = _size("fedavg_round: step_size", step_size), whole("fedavg_round: local_steps", local_steps, low=1)
     number = _sampled("fedavg_round", sampled)
@@ -291,7 +396,19 @@ def fedavg_round(step_size: float, local_steps: int, sampled: int | None = None)
 
 
 def fedprox_round(proximal_mu: float, sampled: int | None = None) -> Round:
-    """Return a round of FedProx with exact local minimisers: state x; the rate is that to its own fixed point."""
+    """Return a round of FedProx with exact local minimisers: state x; the rate is that to its own fixed point.
+
+    Parameters
+    ----------
+    proximal_mu, sampled
+        As for `fedprox`.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import Problems, contraction, fedprox_round
+    >>> round(contraction(fedprox_round(0.5), Problems(1, L=1.0, mu=0.5)).upper, 4)  # (1 + mu/proximal_mu)^-2
+    0.25
+    """
     step, number = 1.0 / _size("fedprox_round: proximal_mu", proximal_mu), _sampled("fedprox_round", sampled)
 
     def update(problem: Oracle, s: tuple[Any, ...]) -> list[Any]:
@@ -302,7 +419,19 @@ def fedprox_round(proximal_mu: float, sampled: int | None = None) -> Round:
 
 
 def hedging_round(rho: float, sampled: int | None = None) -> Round:
-    """Return a round of progressive hedging: states v_k = x_k + y_k/rho, of which the server keeps the mean."""
+    """Return a round of progressive hedging: states v_k = x_k + y_k/rho, of which the server keeps the mean.
+
+    Parameters
+    ----------
+    rho, sampled
+        As for `hedging`.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import Problems, contraction, hedging_round
+    >>> round(contraction(hedging_round(0.5), Problems(1, L=1.0, mu=0.25)).upper, 4)
+    0.4444
+    """
     rho, number = _size("hedging_round: rho", rho), _sampled("hedging_round", sampled)
 
     def update(problem: Oracle, s: tuple[Any, ...]) -> list[Any]:
@@ -315,7 +444,21 @@ def hedging_round(rho: float, sampled: int | None = None) -> Round:
 
 
 def fedlin_round(step_size: float, local_steps: int, momentum: float = 0.0) -> Round:
-    """Corrected local steps from x, then the mean; with momentum at the server: states x^t, and x^{t-1}."""
+    """Return a round of FedLin, corrected local steps from x and then the mean; with momentum: states x^t, and x^{t-1}.
+
+    Parameters
+    ----------
+    step_size, local_steps
+        As for `fedlin`.
+    momentum : float
+        At the server: the factor of its last move.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import Problems, contraction, fedlin_round
+    >>> round(contraction(fedlin_round(0.5, 1), Problems(2, L=1.0, mu=0.5)).upper, 4)  # (1 - 0.25)^2
+    0.5625
+    """
     eta, beta = _size("fedlin_round: step_size", step_size), real("fedlin_round: momentum", momentum)
     tau = whole("fedlin_round: local_steps", local_steps, low=1)
 
@@ -329,13 +472,23 @@ def fedlin_round(step_size: float, local_steps: int, momentum: float = 0.0) -> R
 def scaffold_round(
     step_size: float, local_steps: int, option: int = 2, server_step: float = 1.0, sampled: int | None = None
 ) -> Round:
-    """Return a round of SCAFFOLD: states x, then c_i of every client."""
-    eta, eta_g = _size("scaffold_round: step_size", step_size), _size("scaffold_round: server_step", server_step)
-    K, option = (
-        whole("scaffold_round: local_steps", local_steps, low=1),
-        whole("scaffold_round: option", option, low=1, high=2),
-    )
+    """Return a round of SCAFFOLD: states x, then c_i of every client.
 
+    Parameters
+    ----------
+    step_size, local_steps, option, server_step, sampled
+        As for `scaffold`.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import scaffold_round
+    >>> round = scaffold_round(0.25, local_steps=2)
+    >>> round.shared, round.per_client  # x, and c_i of every client
+    (1, 1)
+    """
+    eta, eta_g = _size("scaffold_round: step_size", step_size), _size("scaffold_round: server_step", server_step)
+    K = whole("scaffold_round: local_steps", local_steps, low=1)
+    option = whole("scaffold_round: option", option, low=1, high=2)
     number = _sampled("scaffold_round", sampled)
 
     def update(problem: Oracle, s: tuple[Any, ...]) -> list[Any]:

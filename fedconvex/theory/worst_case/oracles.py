@@ -19,7 +19,26 @@ VECTORS = 300  # vectors at which counting stops
 
 
 class Iterates(NamedTuple):
-    """What a method did: models after rounds 1, ..., T, and shadow iterates xbar^{t,k} where they are of interest."""
+    """What a method did: models after rounds 1, ..., T, and shadow iterates xbar^{t,k} where they are of interest.
+
+    Attributes
+    ----------
+    rounds : list of point
+        x^1, ..., x^T, the server's models after the rounds.
+    shadow : list of point
+        The means over clients after every local step, where a metric asks for them; empty otherwise.
+
+    Examples
+    --------
+    Whoever writes a method for the programme returns them, or the list of ``rounds`` alone.
+
+    >>> from fedconvex.theory.worst_case import Iterates, Problems, worst_case
+    >>> def two_steps(problem):
+    ...     x = problem.start - 0.5 * problem.gradient(problem.start)
+    ...     return Iterates([x - 0.5 * problem.gradient(x)])
+    >>> round(worst_case(two_steps, Problems(), "last").value, 4)
+    0.1667
+    """
 
     rounds: list[Any]
     shadow: list[Any] = []  # noqa: RUF012 - never changed
@@ -36,6 +55,17 @@ class Client:
     index : int
     weight : float
         p_i.
+    oracle : Oracle
+        The problem that it belongs to; not kept as an attribute.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import Problems, worst_case
+    >>> def first_client_alone(problem):
+    ...     client = problem.clients[0]
+    ...     return [problem.start - client.gradient(problem.start)]
+    >>> round(worst_case(first_client_alone, Problems(1), "last").value, 4)
+    0.1667
     """
 
     def __init__(self, oracle: Oracle, index: int) -> None:
@@ -76,6 +106,14 @@ class Oracle:
         Whether noisy gradients are exact: sigma = 0.
     chances : tuple of float
         Probabilities of the values of noise.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import Problems, worst_case
+    >>> def half_steps(problem):  # problem is an Oracle
+    ...     return [problem.start - 0.5 * problem.gradient(problem.start)]
+    >>> round(worst_case(half_steps, Problems(L=1.0, D=1.0), "last").value, 4)
+    0.25
     """
 
     noiseless: bool

@@ -24,7 +24,23 @@ from fedconvex.theory.worst_case.oracles import (
 
 
 class Size(NamedTuple):
-    """Size of a programme: order of the Gram matrix, number of function values, number of linear inequalities."""
+    """Size of a programme: order of the Gram matrix, number of function values, number of linear inequalities.
+
+    Attributes
+    ----------
+    gram : int
+        Order of the Gram matrix of points and gradients, at most 300.
+    values : int
+        Function values that are unknowns.
+    constraints : int
+        Linear inequalities; time grows with their number, and with the cube of ``gram``.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import Problems, gradient_descent, programme_size
+    >>> programme_size(gradient_descent(1.0, 3), Problems(1)).gram
+    5
+    """
 
     gram: int
     values: int
@@ -79,6 +95,15 @@ def trace(method: Method, problems: Problems, metric: Metric) -> Trace:
 
 def programme_size(method: Method, problems: Problems, metric: str | Quantity | Metric = "last") -> Size:
     """Return the size of the programme that `worst_case` would solve, without building it.
+
+    Parameters
+    ----------
+    method : callable
+        As for `worst_case`, such as ``fedavg(0.25, 2, 2)``.
+    problems : Problems
+        The class.
+    metric : str, Quantity or callable
+        What is bounded: "last", "shadow", ...; as for `worst_case`.
 
     Raises
     ------

@@ -35,6 +35,13 @@ class BestStep:
         At that step.
     steps, lower, upper : array (n,)
         All steps that were tried, in order, with the certified ends of the worst case.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import Problems, best_step, gradient_descent
+    >>> best = best_step(lambda eta: gradient_descent(eta, 1), Problems(), steps=[1.0, 1.5, 1.9], refinements=0)
+    >>> best.step, best.steps, round(best.worst.value, 4)
+    (1.5, array([1. , 1.5, 1.9]), 0.125)
     """
 
     step: float
@@ -69,7 +76,7 @@ def best_step(
     refinements: int = 6,
     limit: int = LIMIT,
 ) -> BestStep:
-    """Minimise the exact worst case over the step: a scan, then golden sections around its best point.
+    """Return the step with the least exact worst case: a scan, then golden sections around its best point.
 
     Parameters
     ----------
@@ -146,6 +153,13 @@ class Exponent(NamedTuple):
         95 % interval of the slope, from how far the points are from a line; infinite with two points.
     local : tuple of float
         Slopes between neighbours: where they drift, there is no power law yet.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.worst_case import fitted_exponent
+    >>> fit = fitted_exponent({1: 1.0, 2: 0.5, 4: 0.3})
+    >>> round(fit.value, 2), [round(s, 2) for s in fit.local]  # not yet a power law
+    (-0.87, [-1.0, -0.74])
     """
 
     value: float
@@ -155,7 +169,7 @@ class Exponent(NamedTuple):
 
 
 def fitted_exponent(worst: Mapping[float, Any]) -> Exponent:
-    """Fit worst case = c x^a over rounds, local steps, heterogeneity or whatever x is.
+    """Return the power law worst case = c x^a that fits best, over rounds, local steps, heterogeneity or whatever x is.
 
     Parameters
     ----------
