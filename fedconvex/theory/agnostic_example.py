@@ -28,7 +28,24 @@ __all__ = ["HullDistance", "domain_losses", "hull_distance", "uniform_excess"]
 
 
 class HullDistance(NamedTuple):
-    """The l1 distance of a distribution from all mixtures of the domains."""
+    """The l1 distance of a distribution from all mixtures of the domains.
+
+    Attributes
+    ----------
+    distance : float
+        sum of absolute differences, in [0, 2]; 0 where the target is a mixture of the domains.
+    domain_weights : array (p,)
+        A nearest mixture.
+    certificate : array (outcomes,)
+        u with |u| <= 1 and u'target - max_k u'D_k = distance: no mixture is nearer.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.agnostic_example import hull_distance
+    >>> found = hull_distance([0.0, 0.0, 1.0], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    >>> round(found.distance, 9), round(float(found.domain_weights.sum()), 9)
+    (2.0, 1.0)
+    """
 
     distance: float  # in [0, 2]
     domain_weights: np.ndarray  # (p,) a nearest mixture
@@ -37,6 +54,11 @@ class HullDistance(NamedTuple):
 
 def domain_losses(q: Any) -> np.ndarray:
     """Return L_1(q) and L_2(q), (..., 2), for 0 < q < 1.
+
+    Parameters
+    ----------
+    q : float or array (...)
+        The probability that the model gives to the outcome 1.
 
     Examples
     --------

@@ -53,6 +53,13 @@ class Quantity:
         Whether it is measured from F* or w*: then a minimiser is asked for, with its certificate. Default False.
     latex : str
         In symbols, for the left side of a formula; empty where no formula needs it.
+
+    Examples
+    --------
+    >>> from fedconvex.theory import Quantity
+    >>> distance = Quantity("E‖w_T - w*‖^2 of the last iterate", "squared distance", least=0.0, of_minimum=True)
+    >>> distance.by_rounds, distance.least
+    (True, 0.0)
     """
 
     words: str
@@ -99,16 +106,53 @@ _DROPPED: ContextVar[list[Hypothesis] | None] = ContextVar("dropped", default=No
 
 
 class AssumptionError(ValueError):
-    """A hypothesis of a theorem fails; the message names it, with its numbers."""
+    """A hypothesis of a theorem fails; the message names it, with its numbers.
+
+    Examples
+    --------
+    >>> from fedconvex.constants import Constants
+    >>> from fedconvex.theorems.fedlin import fedlin_factor
+    >>> fedlin_factor(Constants(L=1.0, mu=0.0), step_size=0.1, local_steps=2)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    fedconvex.theory.bound.AssumptionError: ... needs F strongly convex, 0 < mu <= L, got mu = 0, L = 1
+    """
 
 
 class PrecisionError(AssumptionError):
-    """A bound is not a number in double precision: whether the theorem holds there is not known."""
+    """A bound is not a number in double precision: whether the theorem holds there is not known.
+
+    Examples
+    --------
+    >>> from fedconvex.constants import Constants
+    >>> from fedconvex.theory import PrecisionError, known_constants
+    >>> try:
+    ...     known_constants("descent", Constants(L=1e300), "L")
+    ... except PrecisionError as error:
+    ...     print("not in double precision")
+    not in double precision
+    """
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One hypothesis with the numbers that were put in, and whether it holds."""
+    """One hypothesis with the numbers that were put in, and whether it holds.
+
+    Attributes
+    ----------
+    text : str
+        The hypothesis, with its symbols: "step_size < 2/L".
+    numbers : str
+        What was put in: "step_size = 0.5, L = 1".
+    holds : bool
+        Whether it is true of them.
+
+    Examples
+    --------
+    >>> from fedconvex.theory import Hypothesis
+    >>> str(Hypothesis("step_size < 2/L", "step_size = 0.5, L = 1"))
+    'step_size < 2/L [step_size = 0.5, L = 1]'
+    """
 
     text: str
     numbers: str
@@ -166,7 +210,7 @@ class Bound:
 
 @contextmanager
 def dropping() -> Iterator[list[Hypothesis]]:
-    """Let every hypothesis pass that `require` would have refused, and list those: to see whether it is needed.
+    """Return a context in which hypotheses pass that `require` would refuse, and that lists them.
 
     Examples
     --------
@@ -187,10 +231,25 @@ def dropping() -> Iterator[list[Hypothesis]]:
 def require(theorem: str, *hypotheses: Hypothesis) -> tuple[Hypothesis, ...]:
     """Return the hypotheses, or raise if one fails.
 
+    Parameters
+    ----------
+    theorem : str
+        Its name and source, for the message.
+    *hypotheses : Hypothesis
+        With the numbers of the setting.
+
     Raises
     ------
     AssumptionError
         Naming the theorem and every hypothesis that fails, with its numbers.
+
+    Examples
+    --------
+    >>> from fedconvex.theory import Hypothesis, require
+    >>> require("descent", Hypothesis("step_size < 2/L", "step_size = 3, L = 1", holds=False))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    fedconvex.theory.bound.AssumptionError: descent does not apply: needs step_size < 2/L, got step_size = 3, L = 1
     """
     failed, dropped = [h for h in hypotheses if not h.holds], _DROPPED.get()
     if dropped is not None:
@@ -205,12 +264,28 @@ def require(theorem: str, *hypotheses: Hypothesis) -> tuple[Hypothesis, ...]:
 def known_constants(theorem: str, constants: Constants, *names: str) -> tuple[Any, ...]:
     """Return the named constants, or raise where one is missing, infinite, or known at one point only.
 
+    Parameters
+    ----------
+    theorem : str
+        Its name and source, for the message.
+    constants : Constants
+        Of a problem, or made by hand.
+    *names : str
+        Which are asked for: "L", "mu", "sigma2", ...
+
     Raises
     ------
     AssumptionError
         Naming the constant and how it was obtained.
     PrecisionError
         If steps of the order of 1/L would vanish in products, and a bound with them.
+
+    Examples
+    --------
+    >>> from fedconvex.constants import Constants
+    >>> from fedconvex.theory import known_constants
+    >>> known_constants("descent", Constants(L=2.0, D=1.0), "L", "D")
+    (2.0, 1.0)
     """
     out = []
     for name in names:

@@ -33,7 +33,23 @@ _COVER_LIMIT = 2_000_000  # points of a cover that are listed
 
 
 class Complexity(NamedTuple):
-    """An empirical Rademacher complexity, with the standard error of its Monte-Carlo estimate (0 if exact)."""
+    """An empirical Rademacher complexity, with the standard error of its Monte-Carlo estimate (0 if exact).
+
+    Attributes
+    ----------
+    value : float
+        E of the supremum over hypotheses of sum_i lambda_k/m_k s_i g(z_i), s_i fair signs.
+    error : float
+        Standard error of the Monte-Carlo estimate; 0 where all sign vectors were taken.
+    signs : int
+        Sign vectors that were used.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.complexity import rademacher
+    >>> rademacher([[1.0, -1.0], [-1.0, 1.0]], [0, 0], [1.0])  # two hypotheses on two rows: all four sign vectors
+    Complexity(value=0.5, error=0.0, signs=4)
+    """
 
     value: float
     error: float
@@ -42,6 +58,13 @@ class Complexity(NamedTuple):
 
 def skewness(domain_weights: Any, sizes: Any) -> Any:
     """Return s(lambda‖mbar) = sum lambda_k^2/mbar_k for mixtures (..., p) and row counts (p,).
+
+    Parameters
+    ----------
+    domain_weights : array (..., p)
+        Mixtures lambda, each on the simplex.
+    sizes : array (p,)
+        Rows m_k of the domains; mbar_k are their shares.
 
     Examples
     --------
@@ -56,6 +79,13 @@ def skewness(domain_weights: Any, sizes: Any) -> Any:
 
 def cover_size(p: int, eps: float) -> int:
     """Return the number of points of `simplex_cover`: C(q + p - 1, p - 1) with q = ceil(p/(2 eps)).
+
+    Parameters
+    ----------
+    p : int
+        Domains.
+    eps : float
+        Radius of the cover in the l1 norm, positive.
 
     Examples
     --------
@@ -72,6 +102,13 @@ def simplex_cover(p: int, eps: float) -> np.ndarray:
 
     Round the coordinates of q lambda down, and as many of them up, those of the largest remainders f, as the sum needs:
     r = sum f. Moved are sum_up (1 - f) + sum_down f = 2 sum_down f <= 2 (p - r) r/p <= p/2.
+
+    Parameters
+    ----------
+    p : int
+        Domains.
+    eps : float
+        Radius of the cover in the l1 norm, positive.
 
     Raises
     ------
@@ -146,6 +183,19 @@ def linear_complexity(
     It is radius lipschitz sqrt(sum c_i^2‖x_i‖^2), c_i = lambda_k/m_k, by contraction (Ledoux, Talagrand 1991) and
     Jensen's inequality.
 
+    Parameters
+    ----------
+    row_norms : array (n,)
+        ‖x_i‖.
+    domain : array (n,) of int
+        Domain of every row, 0, ..., p-1.
+    domain_weights : array (p,)
+        lambda.
+    radius : float
+        Largest ‖w‖.
+    lipschitz : float
+        Of the loss in the score.
+
     Examples
     --------
     >>> from fedconvex.theory.complexity import linear_complexity
@@ -164,6 +214,15 @@ def vc_complexity(domain_weights: Any, sizes: Any, dimension: int) -> float:
 
     Massart's lemma: at most (e m/d)^d loss vectors, each of Euclidean norm at most sqrt(sum lambda_k^2/m_k).
 
+    Parameters
+    ----------
+    domain_weights : array (p,)
+        lambda.
+    sizes : array (p,)
+        Rows of the domains, m in all.
+    dimension : int
+        d, the VC dimension.
+
     Examples
     --------
     >>> from fedconvex.theory.complexity import vc_complexity
@@ -180,6 +239,17 @@ def finite_complexity(domain_weights: Any, sizes: Any, hypotheses: int, *, large
     """Return M sqrt(2 s log(H)/m), the bound of R(G, lambda) for H hypotheses: Massart's lemma.
 
     The vectors lambda_k g(z)/m_k have a norm of at most M sqrt(sum lambda_k^2/m_k).
+
+    Parameters
+    ----------
+    domain_weights : array (p,)
+        lambda.
+    sizes : array (p,)
+        Rows of the domains.
+    hypotheses : int
+        H.
+    largest : float
+        M, the largest absolute loss.
 
     Examples
     --------
@@ -217,6 +287,13 @@ def _grid(p: int, eps: float) -> tuple[int, int]:
 
 def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
     """Yield all vectors of nonnegative whole numbers with a given sum.
+
+    Parameters
+    ----------
+    total : int
+        The sum, at least 0.
+    parts : int
+        Length of the vectors, 1 to 100.
 
     Examples
     --------

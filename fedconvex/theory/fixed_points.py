@@ -37,11 +37,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import array, function, instance, real, vector, whole
-from fedconvex.loss_traits import traits
+from fedconvex._check import array, function, real, vector, whole
 from fedconvex.problems import Problem
-from fedconvex.theory.bound import AssumptionError, Hypothesis, require
+from fedconvex.theory.bound import Hypothesis, require
 from fedconvex.theory.moments.weights import per_client
+from fedconvex.theory.quadratics import Quadratic, Spread, quadratic, spectrum, spread
 
 __all__ = [
     "Affine",
@@ -67,6 +67,15 @@ class Affine(NamedTuple):
     """A round as an affine map z <- A z + c of whatever the method keeps.
 
     Where I - A is known by itself, give it: for tiny steps A rounds to I and the difference is lost.
+
+    Attributes
+    ----------
+    matrix : array (n, n)
+        A.
+    offset : array (n,)
+        c.
+    gain : array (n, n), optional
+        I - A; default that difference.
 
     Examples
     --------
@@ -136,92 +145,17 @@ class Affine(NamedTuple):
         return Vt[zero].T, U[:, zero], inverse
 
 
-class Quadratic(NamedTuple):
-    """Least squares as the sum of quadratics that it is: F_k(w) = w'H_k w/2 - b_k'w + const."""
-
-    H: np.ndarray  # (K, d, d)
-    b: np.ndarray  # (K, d)
-    p: np.ndarray  # (K,)
-
-    @property
-    def minimiser(self) -> np.ndarray:
-        """Minimiser of F of least norm (d,)."""
-        return _least_norm(np.tensordot(self.p, self.H, 1), self.p @ self.b)
-
-    @property
-    def minimisers(self) -> np.ndarray:
-        """Clients' own minimisers of least norm (K, d)."""
-        return np.array([_least_norm(H, b) for H, b in zip(self.H, self.b, strict=True)])
-
-    def gradients(self, w: np.ndarray) -> np.ndarray:
-        """Clients' gradients at w (K, d)."""
-        return np.asarray(self.H @ w - self.b)
-
-
-class Spread(NamedTuple):
-    """How the clients of a least-squares problem differ."""
-
-    tau: float  # max ‖H_j - H_k‖
-    tau_rms: float  # (sum p_k ‖H_k - H‖^2)^(1/2)
-    xi: float  # (sum p_k ‖w_k* - w*‖^2)^(1/2)
-    zeta_star: float  # (sum p_k ‖grad F_k(w*)‖^2)^(1/2)
-
-
-def quadratic(problem: Problem) -> Quadratic:
-    """Read H_k = X_k'X_k/n_k + l2 I and b_k = X_k'y_k/n_k off a least-squares problem.
-
-    Raises
-    ------
-    AssumptionError
-        If the loss is not Squared, or there is a penalty.
-
-    Examples
-    --------
-    >>> from fedconvex import Federation, Problem, Squared
-    >>> from fedconvex.theory.fixed_points import quadratic
-    >>> q = quadratic(Problem(Federation.from_clients([([[1.0]], [1.0]), ([[3.0]], [3.0])]), Squared()))
-    >>> q.H.ravel(), q.b.ravel(), q.minimiser
-    (array([1., 9.]), array([1., 9.]), array([1.]))
-    """
-    instance("problem", problem, Problem)
-    if not traits(problem.loss).quadratic:
-        raise AssumptionError(f"quadratic does not apply: needs the Squared loss, got {problem.loss!r}")
-    if problem.penalty is not None:
-        raise AssumptionError(
-            f"quadratic does not apply: needs an objective without a penalty, got {problem.penalty!r}"
-        )
-    fed = problem.federation
-    H, b = np.empty((fed.K, fed.d, fed.d)), np.empty((fed.K, fed.d))
-    for k in range(fed.K):
-        X, y = fed.client_rows(k)
-        H[k] = X.T @ problem.weigh(k, X) / len(X) + problem.ridge * np.eye(fed.d)
-        b[k] = problem.weigh(k, X).T @ y / len(X)
-    return Quadratic(H, b, np.asarray(problem.weights))
-
-
-def spread(problem: Problem) -> Spread:
-    """Return how the clients differ, exactly: what the bounds of this file ask for.
-
-    Examples
-    --------
-    >>> from fedconvex import Federation, Problem, Squared
-    >>> from fedconvex.theory.fixed_points import spread
-    >>> spread(Problem(Federation.from_clients([([[1.0]], [1.0]), ([[2.0]], [2.0])]), Squared()))
-    Spread(tau=3.0, tau_rms=1.5, xi=0.0, zeta_star=0.0)
-    """
-    q = quadratic(problem)
-    w, H = q.minimiser, np.tensordot(q.p, q.H, 1)
-    tau = max(float(np.linalg.norm(A - B, 2)) for A in q.H for B in q.H)
-    off = np.array([np.linalg.norm(A - H, 2) for A in q.H])
-    xi2, zeta2 = np.sum((q.minimisers - w) ** 2, axis=1), np.sum(q.gradients(w) ** 2, axis=1)
-    return Spread(tau, *(float(np.sqrt(q.p @ v)) for v in (off**2, xi2, zeta2)))
-
-
-# ---------------------------------------------------------------- the maps
-
-
 def filtered_round(problem: Problem, response: Callable[[np.ndarray], np.ndarray], server_step: float = 1.0) -> Affine:
     """Return the round map of the filter s: eigenvalues h >= 0 of a client, zero included, go in, s(h) comes out.
+
+    Parameters
+    ----------
+    problem : Problem
+        Least squares, as for `quadratic`.
+    response : callable
+        s: takes eigenvalues (d,), returns (d,); a client moves by s(H_k) (b_k - H_k w).
+    server_step : float
+        Of the server along the mean of the moves.
 
     Examples
     --------
@@ -252,6 +186,15 @@ def _filtered(q: Quadratic, response: Callable[[np.ndarray, int], np.ndarray], s
 def fedavg_round(problem: Problem, *, step_size: float, local_steps: Any, server_step: float = 1.0) -> Affine:
     """Return FedAvg's round: E local full-gradient steps eta, or E_k of client k (K,), full participation.
 
+    Parameters
+    ----------
+    problem, server_step
+        As for `filtered_round`.
+    step_size : float
+        eta of the local steps, positive.
+    local_steps : int or array (K,)
+        E, or E_k of every client.
+
     Examples
     --------
     >>> from fedconvex import Federation, Problem, Squared
@@ -270,6 +213,11 @@ def fedavg_round(problem: Problem, *, step_size: float, local_steps: Any, server
 def fednova_round(problem: Problem, *, step_size: float, local_steps: Any, server_step: float = 1.0) -> Affine:
     """Return FedNova's round: client k moves by 1/E_k of its E_k steps, the server by sum_k p_k E_k times their mean.
 
+    Parameters
+    ----------
+    problem, step_size, local_steps, server_step
+        As for `fedavg_round`.
+
     Examples
     --------
     >>> from fedconvex import Federation, Problem, Squared
@@ -287,6 +235,15 @@ def fednova_round(problem: Problem, *, step_size: float, local_steps: Any, serve
 def fedavg_filter(H: np.ndarray, *, step_size: float, local_steps: int) -> np.ndarray:
     """Return s(H) = eta sum_{j<E} (I - eta H)^j of FedAvg, for a symmetric H >= 0 (d, d).
 
+    Parameters
+    ----------
+    H : array (d, d)
+        Symmetric, its eigenvalues at least 0.
+    step_size : float
+        eta, positive.
+    local_steps : int
+        E, at least 1.
+
     Examples
     --------
     >>> import numpy as np
@@ -300,12 +257,37 @@ def fedavg_filter(H: np.ndarray, *, step_size: float, local_steps: int) -> np.nd
 
 
 def average_minimisers_round(problem: Problem, *, server_step: float = 1.0) -> Affine:
-    """Return the round in which every client solves its own problem from w: FedAvg with E -> infinity."""
+    """Return the round in which every client solves its own problem from w: FedAvg with E -> infinity.
+
+    Parameters
+    ----------
+    problem : Problem
+        Least squares, as for `quadratic`.
+    server_step : float
+        Of the server along the mean of the moves.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Problem, Squared
+    >>> from fedconvex.theory.fixed_points import average_minimisers_round
+    >>> problem = Problem(Federation.from_clients([([[1.0]], [1.0]), ([[2.0]], [6.0])]), Squared())
+    >>> average_minimisers_round(problem).limit()  # mean of 1 and 3; F is least at 2.6
+    array([2.])
+    """
     return filtered_round(problem, lambda h: np.divide(1.0, h, out=np.zeros_like(h), where=h > 0.0), server_step)
 
 
 def fedprox_round(problem: Problem, *, proximal_mu: float, server_step: float = 1.0) -> Affine:
     """Return FedProx's round with exact prox: w_k minimises F_k + (proximal_mu/2)‖. - w‖^2.
+
+    Parameters
+    ----------
+    problem : Problem
+        Least squares, as for `quadratic`.
+    proximal_mu : float
+        Positive, in the units of a Hessian.
+    server_step : float
+        Of the server along the mean of the moves.
 
     Examples
     --------
@@ -322,7 +304,29 @@ def fedprox_round(problem: Problem, *, proximal_mu: float, server_step: float = 
 def fedprox_inexact_round(
     problem: Problem, *, proximal_mu: float, step_size: float, local_steps: int, server_step: float = 1.0
 ) -> Affine:
-    """Return FedProx's round with E gradient steps eta on F_k + (proximal_mu/2)‖. - w‖^2; FedAvg's at 0."""
+    """Return FedProx's round with E gradient steps eta on F_k + (proximal_mu/2)‖. - w‖^2; FedAvg's at 0.
+
+    Parameters
+    ----------
+    problem : Problem
+        Least squares, as for `quadratic`.
+    proximal_mu : float
+        At least 0, in the units of a Hessian.
+    step_size : float
+        eta of the local steps, positive.
+    local_steps : int
+        E, at least 1.
+    server_step : float
+        Of the server along the mean of the moves.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Problem, Squared
+    >>> from fedconvex.theory.fixed_points import fedprox_inexact_round
+    >>> problem = Problem(Federation.from_clients([([[1.0]], [1.0]), ([[2.0]], [6.0])]), Squared())
+    >>> [fedprox_inexact_round(problem, proximal_mu=1.0, step_size=0.1, local_steps=E).limit() for E in (1, 9)]
+    [array([2.6]), array([2.29687149])]
+    """
     mu = real("proximal_mu", proximal_mu, low=0.0)
     eta, E = real("step_size", step_size, low=0.0, strict=True), whole("local_steps", local_steps, low=1)
     return filtered_round(problem, lambda h: _steps(h + mu, eta, E), server_step)
@@ -364,15 +368,3 @@ def _steps(h: np.ndarray, eta: float, E: int) -> np.ndarray:
         power = np.where(small, 0.0, 1.0 - (1.0 - x) ** E)
     gain = np.where(small, -np.expm1(E * np.log1p(-np.where(small, x, 0.0))), power)
     return np.divide(gain, h, out=np.full_like(h, eta * E), where=h > 0.0)
-
-
-def spectrum(H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return eigenvalues, rounding errors of zero set to zero, and eigenvectors."""
-    n = len(H) if isinstance(H, np.ndarray) and H.ndim else None
-    h, V = np.linalg.eigh(array("H", H, (n, n), copy=False))
-    return np.where(h > len(h) * EPS * max(float(h[-1]), 0.0), h, 0.0), V
-
-
-def _least_norm(H: np.ndarray, b: np.ndarray) -> np.ndarray:
-    h, V = spectrum(H)
-    return np.asarray(V @ np.divide(V.T @ b, h, out=np.zeros_like(h), where=h > 0.0))

@@ -41,7 +41,27 @@ __all__ = ["RADFedLimit", "RADFedMoments", "RADFedTrace"]
 
 
 class RADFedTrace(NamedTuple):
-    """Exact moments of the averaged model after 0, ..., T rounds."""
+    """Exact moments of the averaged model after 0, ..., T rounds.
+
+    Attributes
+    ----------
+    suboptimality : array (T+1,)
+        E F(w_t) - F*.
+    deviation : array (T+1,)
+        E‖w_t - w*‖^2.
+    mean_error : array (T+1, d)
+        E w_t - w*.
+
+    Examples
+    --------
+    >>> from fedconvex import Problem, Squared
+    >>> from fedconvex.datasets import linear_federation
+    >>> from fedconvex.theory.radfed import RADFedMoments
+    >>> problem = Problem(linear_federation(n_clients=3, n_features=2, seed=0).federation, Squared())
+    >>> trace = RADFedMoments(problem, step_size=0.05, models=2, redistributions=2).run(rounds=4)
+    >>> trace.deviation.shape, trace.mean_error.shape
+    ((5,), (5, 2))
+    """
 
     suboptimality: np.ndarray  # (T+1,) E F(w_t) - F*
     deviation: np.ndarray  # (T+1,) E‖w_t - w*‖^2
@@ -49,7 +69,29 @@ class RADFedTrace(NamedTuple):
 
 
 class RADFedLimit(NamedTuple):
-    """Limits as the number of rounds grows."""
+    """Limits as the number of rounds grows.
+
+    Attributes
+    ----------
+    suboptimality : float
+        lim E F(w_t) - F*.
+    deviation : float
+        lim E‖w_t - w*‖^2.
+    mean_error : array (d,)
+        lim E w_t - w*.
+    spectral_radius : float
+        Of the second moments' linear map; below 1 where there is a limit.
+
+    Examples
+    --------
+    >>> from fedconvex import Problem, Squared
+    >>> from fedconvex.datasets import linear_federation
+    >>> from fedconvex.theory.radfed import RADFedMoments
+    >>> problem = Problem(linear_federation(n_clients=3, n_features=2, seed=0).federation, Squared())
+    >>> limit = RADFedMoments(problem, step_size=0.05, models=2, redistributions=2).limit()
+    >>> limit.mean_error.shape, bool(limit.spectral_radius < 1.0)
+    ((2,), True)
+    """
 
     suboptimality: float
     deviation: float

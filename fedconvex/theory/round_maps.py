@@ -29,7 +29,23 @@ __all__ = [
 
 
 class Scaffold(NamedTuple):
-    """State of SCAFFOLD on least squares: server model and controls."""
+    """State of SCAFFOLD on least squares: server model and controls.
+
+    Attributes
+    ----------
+    x : array (d,)
+        The server's model.
+    c : array (K, d)
+        Control variates of the clients.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.theory.round_maps import Scaffold
+    >>> state = Scaffold(np.zeros(2), np.zeros((3, 2)))
+    >>> np.concatenate([state.x, state.c.ravel()]).shape  # flat, as `scaffold_round` moves it
+    (8,)
+    """
 
     x: np.ndarray  # (d,)
     c: np.ndarray  # (N, d)
@@ -85,7 +101,24 @@ def scaffold_round(
 
 
 def scaffold_split(problem: Problem, z: Any) -> Scaffold:
-    """Return x and c_i of a flat state."""
+    """Return x and c_i of a flat state.
+
+    Parameters
+    ----------
+    problem : Problem
+        Least squares of K clients and d coordinates.
+    z : array ((K + 1) d,)
+        x, then the controls client by client.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Problem, Squared
+    >>> from fedconvex.theory.round_maps import scaffold_round, scaffold_split
+    >>> problem = Problem(Federation.from_clients([([[1.0]], [1.0]), ([[1.0]], [3.0])]), Squared())
+    >>> limit = scaffold_split(problem, scaffold_round(problem, step_size=0.1, local_steps=2).limit())
+    >>> limit.x.round(6), limit.c.ravel().round(6)  # w*, and the gradients there
+    (array([2.]), array([ 1., -1.]))
+    """
     instance("scaffold_split: problem", problem, Problem)
     size = (problem.federation.K + 1) * problem.federation.d
     parts = vector("scaffold_split: z", z, size).reshape(-1, problem.federation.d)
@@ -94,6 +127,13 @@ def scaffold_split(problem: Problem, z: Any) -> Scaffold:
 
 def control_error(problem: Problem, controls: Any) -> float:
     """Return C_0 of controls (K, *model): the mean of ‖c_k - grad f_k(x*)‖^2.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of a smooth loss.
+    controls : array (K, *model)
+        c_k.
 
     Examples
     --------
@@ -112,6 +152,13 @@ def control_error(problem: Problem, controls: Any) -> float:
 def hedging_optimum(problem: Problem, *, rho: float) -> np.ndarray:
     """Return s_k* = x* + grad f_k(x*)/rho, (K, *model), for any smooth loss.
 
+    Parameters
+    ----------
+    problem : Problem
+        Of a smooth loss.
+    rho : float
+        Penalty of progressive hedging, positive.
+
     Examples
     --------
     >>> from fedconvex import Federation, Problem, Squared
@@ -129,6 +176,13 @@ def hedging_optimum(problem: Problem, *, rho: float) -> np.ndarray:
 
 def hedging_round(problem: Problem, *, rho: float) -> Affine:
     """Return the round on least squares as an exact affine map of s, flat (K d,): s <- s + P(2x - s) - x.
+
+    Parameters
+    ----------
+    problem : Problem
+        Least squares.
+    rho : float
+        Penalty of progressive hedging, positive.
 
     Examples
     --------
@@ -153,7 +207,26 @@ def hedging_round(problem: Problem, *, rho: float) -> Affine:
 
 
 class Cycle(NamedTuple):
-    """Where SAM ends on a quadratic: at w* + direction and w* - direction in turn."""
+    """Where SAM ends on a quadratic: at w* + direction and w* - direction in turn.
+
+    Attributes
+    ----------
+    direction : array (d,)
+        From w* to one of the two ends; an eigenvector of the largest curvature l.
+    radius : float
+        Its length, eta l r/(2 - eta l).
+    excess : float
+        F - F* at both ends, l radius^2/2.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Problem, Squared
+    >>> from fedconvex.theory.round_maps import sam_cycle
+    >>> problem = Problem(Federation.from_clients([([[1.0]], [3.0])]), Squared())
+    >>> cycle = sam_cycle(problem, step_size=1.0, rho=0.5)
+    >>> cycle.radius, cycle.excess
+    (0.5, 0.125)
+    """
 
     direction: np.ndarray  # (d,) of length ‖w - w*‖
     radius: float  # eta l r/(2 - eta l)
@@ -162,6 +235,15 @@ class Cycle(NamedTuple):
 
 def sam_cycle(problem: Problem, *, step_size: float, rho: float) -> Cycle:
     """Return the cycle in which SAM ends on a least-squares problem of one client.
+
+    Parameters
+    ----------
+    problem : Problem
+        Least squares of one client.
+    step_size : float
+        eta, positive, below 2/l.
+    rho : float
+        r, the radius of SAM's perturbation, at least 0.
 
     Raises
     ------

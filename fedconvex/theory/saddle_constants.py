@@ -18,7 +18,38 @@ __all__ = ["AgnosticConstants", "AgnosticSteps", "agnostic_best_steps", "agnosti
 
 
 class AgnosticConstants(NamedTuple):
-    """What the rates ask for; all of it holds for certain on the ball and on Lambda."""
+    """What the rates ask for; all of it holds for certain on the ball and on Lambda.
+
+    Attributes
+    ----------
+    R_W, R_lambda : float
+        Radii of the ball of models and of Lambda.
+    G_w, G_lambda : float
+        Bounds of the gradients in the model and in the domain weights.
+    sigma2_w, sigma2_lambda : float
+        Bounds of the variances of their stochastic gradients; 0 for full batches and all domains.
+    reach_w, reach_lambda : float
+        Largest distances from the start, of a model in the ball and of domain weights in Lambda.
+    centred : float
+        Bound of the norm of the domains' losses less their mean.
+    width : float
+        Stochastic losses of the domains lie in [0, width].
+    divergence : float
+        max over Lambda of KL(.‖lambda_0).
+    p : int
+        Domains.
+    random : bool
+        Whether anything is drawn.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Logistic, Problem
+    >>> from fedconvex.theory.saddle_constants import agnostic_constants
+    >>> problem = Problem(Federation.from_arrays([[1.0], [1.0]], [1.0, -1.0], [0, 1]), Logistic())
+    >>> c = agnostic_constants(problem, radius=1.0)
+    >>> c.R_W, c.p, c.random, sorted(c.of_theorem())[:2]
+    (1.0, 2, False, ['G_lambda', 'G_w'])
+    """
 
     R_W: float
     R_lambda: float
@@ -193,7 +224,21 @@ def _row_bounds(problem: Problem, reach: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 class AgnosticSteps(NamedTuple):
-    """The step sizes of the theorem."""
+    """The step sizes of the theorem.
+
+    Attributes
+    ----------
+    step_size : float
+        gamma_w, of the model.
+    domain_step_size : float
+        gamma_lambda, of the domain weights.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.saddle_constants import agnostic_steps
+    >>> agnostic_steps(rounds=400, R_W=1.0, R_lambda=1.0, G_w=2.0, G_lambda=1.0)._asdict()
+    {'step_size': 0.05, 'domain_step_size': 0.1}
+    """
 
     step_size: float  # gamma_w
     domain_step_size: float  # gamma_lambda
@@ -209,7 +254,19 @@ def agnostic_steps(
     sigma2_w: float = 0.0,
     sigma2_lambda: float = 0.0,
 ) -> AgnosticSteps:
-    """Return gamma_w and gamma_lambda.
+    """Return gamma_w = 2 R_W/(T (sigma_w^2 + G_w^2))^(1/2), and gamma_lambda alike.
+
+    Parameters
+    ----------
+    rounds : int
+        T.
+    R_W, R_lambda, G_w, G_lambda, sigma2_w, sigma2_lambda : float
+        As in `AgnosticConstants`.
+
+    Raises
+    ------
+    AssumptionError
+        If a player has neither a gradient nor noise.
 
     Examples
     --------
@@ -230,6 +287,15 @@ def agnostic_best_steps(c: AgnosticConstants, *, rounds: int, entropic: bool = F
     """Return the steps at which `agnostic_rate_any_steps`, or `agnostic_rate_entropic`, is least.
 
     A player with one choice is given the step 1.
+
+    Parameters
+    ----------
+    c : AgnosticConstants
+        Of a problem.
+    rounds : int
+        T.
+    entropic : bool
+        For exponentiated gradients of the domain weights; else for projected ones.
 
     Examples
     --------

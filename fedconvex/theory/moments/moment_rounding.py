@@ -22,14 +22,48 @@ UNIT = 8.0 * float(np.finfo(float).eps)
 
 
 class Moved(NamedTuple):
-    """Largest effects of rounding after each round."""
+    """Largest effects of rounding after each round.
+
+    Attributes
+    ----------
+    value : array (T,)
+        Largest effect of rounding on E F(w_t) - F*, after every round.
+    deviation : array (T,)
+        The same on E‖w_t - w*‖^2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.theory.moments import Moved
+    >>> rounding = Moved(np.array([1e-16, 2e-16]), np.array([1e-17, 2e-17]))
+    >>> bool(rounding.value.max() < 1e-15)
+    True
+    """
 
     value: np.ndarray  # (T,) on E F - F*
     deviation: np.ndarray  # (T,) on E‖e‖^2
 
 
 def moved(moments: Moments, deviation: np.ndarray) -> Moved:
-    """Return how far rounding may move the moments at times 0, 1, ..., where E‖e‖^2 is ``deviation`` (T,)."""
+    """Return how far rounding may move the moments at times 0, 1, ..., where E‖e‖^2 is ``deviation`` (T,).
+
+    Parameters
+    ----------
+    moments : Moments
+        Of a method on least squares.
+    deviation : array (T,)
+        E‖w_t - w*‖^2 at times 0, 1, ..., such as ``moments.run(rounds).deviation``.
+
+    Examples
+    --------
+    >>> from fedconvex import FedAvg, Problem, Squared
+    >>> from fedconvex.datasets import linear_federation
+    >>> from fedconvex.theory.moments import Moments, moved
+    >>> problem = Problem(linear_federation(n_clients=3, n_features=2, seed=0).federation, Squared())
+    >>> moments = Moments(problem, step_size=0.05, local_steps=2)
+    >>> bool(moved(moments, moments.run(rounds=5).deviation).value.max() < 1e-12)
+    True
+    """
     data, d, T = moments.round.data, moments.d, len(deviation)
     noise2, off = at_optimum(data, moments.problem, moments.round.phi)
     constant = moments.round.steps(0).sum(axis=0)
@@ -61,6 +95,26 @@ def moved_stacked(moments: StackedMoments, deviation: np.ndarray, sizes: np.ndar
     ``sizes`` (T,) are E‖x - w*‖^2 + h^2 sum_k E‖c_k‖^2, h the length of a round. What rounding adds to one round is a
     few eps of this, and of the gradients' moments at w*; errors are taken to grow by no more than the number of clients
     per participant, the ratio of the weights in which SCAFFOLD's analysis measures controls and model.
+
+    Parameters
+    ----------
+    moments : StackedMoments
+        Of a method with control variates or a proximal term, on least squares.
+    deviation : array (T,)
+        E‖w_t - w*‖^2 at times 0, 1, ...
+    sizes : array (T,)
+        E‖x - w*‖^2 + h^2 sum_k E‖c_k‖^2 at the same times.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex import SCAFFOLD, Problem, Squared
+    >>> from fedconvex.datasets import linear_federation
+    >>> from fedconvex.theory.moments import StackedMoments, moved_stacked
+    >>> problem = Problem(linear_federation(n_clients=3, n_features=2, seed=0).federation, Squared())
+    >>> moments = StackedMoments(SCAFFOLD(step_size=0.05, local_steps=2), problem)
+    >>> bool(moved_stacked(moments, np.ones(4), np.ones(4)).value.max() < 1e-11)
+    True
     """
     phi = np.array([job.phi for job in moments.jobs])
     noise2, off = at_optimum(moments.data, moments.problem, phi)

@@ -24,6 +24,17 @@ class WeightMoments(NamedTuple):
         E[W].
     second : array (K, K)
         E[W W'].
+
+    Examples
+    --------
+    Two of four clients, drawn uniformly without replacement, averaged with equal weights:
+
+    >>> import numpy as np
+    >>> from fedconvex.theory import WeightMoments
+    >>> both = 2 / 4 * 1 / 3 * 0.25  # chance that two given clients are drawn, times 1/2 squared
+    >>> scheme = WeightMoments(np.full(4, 0.25), np.full((4, 4), both) + np.eye(4) * (0.5 * 0.25 - both))
+    >>> float(scheme.second.sum().round(12))  # E (sum W)^2
+    1.0
     """
 
     mean: np.ndarray
@@ -31,7 +42,34 @@ class WeightMoments(NamedTuple):
 
 
 class Mixing(NamedTuple):
-    """E[W W'] = sum_r scale_r u_r u_r' off the diagonal, and `own` on it; the rest, 1 - sum W, stays where it was."""
+    """E[W W'] = sum_r scale_r u_r u_r' off the diagonal, and `own` on it; the rest, 1 - sum W, stays where it was.
+
+    Attributes
+    ----------
+    mean : array (K,)
+        E[W], the mean weights of the clients.
+    own : array (K,)
+        E[W_k^2].
+    scale : array (m,)
+        Of each outer product.
+    u : array (m, K)
+        Their vectors.
+    left2 : float
+        E[(1 - sum W)^2]: 0 where weights sum to one.
+    left : array (K,), optional
+        E[(1 - sum W) W_k]; None where weights sum to one.
+
+    Examples
+    --------
+    Full participation with equal weights: W is certain, and E[W W'] of rank one.
+
+    >>> import numpy as np
+    >>> from fedconvex.theory.moments import Mixing
+    >>> p = np.full(3, 1 / 3)
+    >>> everyone = Mixing(p, p**2, np.ones(1), p[None])
+    >>> bool(np.allclose(everyone.u.T @ (everyone.scale[:, None] * everyone.u), np.outer(p, p)))
+    True
+    """
 
     mean: np.ndarray  # (K,)
     own: np.ndarray  # (K,)
