@@ -36,7 +36,20 @@ from fedconvex.loss_traits import traits
 
 
 class Schedule(NamedTuple):
-    """Step eta_t = scale/(shift + t) for step t = 0, 1, ...; ``Decay(*schedule)`` runs it."""
+    """Step eta_t = scale/(shift + t) for step t = 0, 1, ...; ``Decay(*schedule)`` runs it.
+
+    Attributes
+    ----------
+    scale, shift : float
+        2/mu, and gamma.
+
+    Examples
+    --------
+    >>> from fedconvex.theorems.fedavg_strongly_convex import Schedule
+    >>> schedule = Schedule(scale=4.0, shift=64.0)
+    >>> schedule.scale / (schedule.shift + 0)  # eta_0
+    0.0625
+    """
 
     scale: float  # 2/mu
     shift: float  # gamma

@@ -67,6 +67,8 @@ class Constants:
         Dissimilarity sqrt(sum_k p_k ‖grad F_k‖^2)/‖grad F‖ at ``center``.
     K, p : int, array (K,)
         Number of clients and their weights.
+    how : mapping from str to str
+        How each was obtained: "exact", "on the ball", "given", ...
 
     Examples
     --------
@@ -119,6 +121,15 @@ class Constants:
 
 def noise_factor(n: Any, batch_size: Any, replacement: bool) -> Any:
     """Return phi(n, B): 1/B with replacement, (n - B)/((n - 1) B) without.
+
+    Parameters
+    ----------
+    n : int or array
+        Rows that are drawn from.
+    batch_size : int or array
+        B; at most n without replacement.
+    replacement : bool
+        Whether rows are drawn with replacement.
 
     Examples
     --------

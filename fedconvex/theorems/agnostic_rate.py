@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from fedconvex.methods.afl import WeightedSampling
 from fedconvex.simplex.ascent import EntropicStep, ProjectedStep
 from fedconvex.solvers.minimax.ball import least_values_over_ball
 from fedconvex.theorems.kit import *
+from fedconvex.theorems.parts.afl_steps import afl_constants, published_steps, with_steps
 from fedconvex.theorems.parts.domain_instances import (
     breast_cancer_domains,
     flat_domains,
@@ -27,10 +27,6 @@ from fedconvex.theorems.parts.domain_instances import (
 )
 from fedconvex.theory.saddle_constants import (
     AgnosticConstants,
-    AgnosticSteps,
-    agnostic_best_steps,
-    agnostic_constants,
-    agnostic_steps,
 )
 
 __all__ = [
@@ -274,59 +270,6 @@ def _requires(c: AgnosticConstants, T: int, steps: str) -> tuple[Hypothesis, ...
 # ---------------------------------------------------------------- read off a setting
 
 
-def afl_constants(problem: Problem, method: Any, start: Any = None) -> AgnosticConstants:
-    """Return `agnostic_constants` of an AFL with a radius.
-
-    Examples
-    --------
-    >>> from fedconvex import Federation, Problem, Squared
-    >>> from fedconvex.methods import AFL
-    >>> from fedconvex.theorems.agnostic_rate import afl_constants
-    >>> problem = Problem(Federation.from_arrays([[1.0], [2.0]], [0.0, 1.0], [0, 1]), Squared())
-    >>> afl_constants(problem, AFL(step_size=0.1, domain_step_size=0.1, radius=1.0)).G_w
-    6.0
-    """
-    instance("afl_constants: method", method, AFL)
-    m = method
-    drawn = m.sampling.draws if hasattr(m.sampling, "draws") else None
-    return agnostic_constants(
-        problem,
-        radius=m.radius,
-        uncertainty_set=m.uncertainty_set,
-        start=start,
-        batch_size=m.batch_size,
-        replacement=m.replacement,
-        draws=drawn,
-    )
-
-
-def with_steps(method: Any, problem: Problem, *, rounds: int, start: Any = None, published: bool = False) -> Any:
-    """Return an AFL with the steps of the published rate, or with those at which the bound for any steps is least.
-
-    Examples
-    --------
-    >>> from fedconvex import Federation, Problem, Squared
-    >>> from fedconvex.methods import AFL
-    >>> from fedconvex.theorems.agnostic_rate import with_steps
-    >>> problem = Problem(Federation.from_arrays([[1.0], [2.0]], [0.0, 1.0], [0, 1]), Squared())
-    >>> method = AFL(step_size=1.0, domain_step_size=1.0, radius=1.0)
-    >>> round(with_steps(method, problem, rounds=4, published=True).step_size, 4)  # 2R/(G T^(1/2))
-    0.1667
-    """
-    flag("with_steps: published", published)
-    c = afl_constants(problem, method, start)
-    steps = (
-        _published(c, rounds)
-        if published
-        else agnostic_best_steps(c, rounds=rounds, entropic=isinstance(method.ascent, EntropicStep))
-    )
-    return replace(method, **steps._asdict())
-
-
-def _published(c: AgnosticConstants, rounds: int) -> AgnosticSteps:
-    return agnostic_steps(rounds=rounds, **(c.of_theorem() | {"R_lambda": c.R_lambda or 1.0}))
-
-
 def _game(name: str, s: Setting, ascent: type) -> AgnosticConstants:
     """Return the constants of an AFL on a ball, or raise."""
     m, p = s.method, s.problem
@@ -353,7 +296,7 @@ def _read_published(s: Setting) -> Reading:
     """Read the published rate: steps may be smaller than the theorem's, as if the gradients were larger."""
     name, m = "the rate of AFL", s.method
     c = _game(name, s, ProjectedStep)
-    top = _published(c, s.rounds)
+    top = published_steps(c, s.rounds)
     at_most = [
         Hypothesis(
             f"gamma_{who} <= 2 R/(T (sigma^2 + G^2))^(1/2)", f"{mine:.4g}, {most:.4g}", mine <= most * (1 + 1e-9)
@@ -395,7 +338,21 @@ def _constants_of_game(s: Setting) -> dict[str, tuple[float, str]]:
 
 
 def saddle_steps(published: bool = False, **settings: Any) -> MethodRule:
-    """Return AFL on the unit ball, with the steps of its published rate, or those of the least bound for any steps."""
+    """Return AFL on the unit ball, with the steps of its published rate, or those of the least bound for any steps.
+
+    Parameters
+    ----------
+    published : bool
+        As for `with_steps`.
+    **settings
+        Of `AFL`.
+
+    Examples
+    --------
+    >>> from fedconvex.theorems.agnostic_rate import saddle_steps
+    >>> saddle_steps(published=True).words
+    '2R/(T (sigma² + G²))^(1/2)'
+    """
     flag("saddle_steps: published", published)
 
     def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> AFL:

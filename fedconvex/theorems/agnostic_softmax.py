@@ -81,6 +81,13 @@ is seen where one domain is the worst everywhere.
 def softmax_sandwich(*, domains: int, mu: float) -> Bound:
     """Return log(p)/(2 mu), the largest distance of F_mu from the middle of the sandwich.
 
+    Parameters
+    ----------
+    domains : int
+        p.
+    mu : float
+        Sharpness of the softmax, positive.
+
     Examples
     --------
     >>> from fedconvex.theorems.agnostic_softmax import softmax_sandwich
@@ -93,6 +100,13 @@ def softmax_sandwich(*, domains: int, mu: float) -> Bound:
 
 def softmax_optimum(*, domains: int, mu: float) -> Bound:
     """Return W((p - 1)/e)/mu, the most by which the softmax optimum misses the agnostic one; W is Lambert's function.
+
+    Parameters
+    ----------
+    domains : int
+        p.
+    mu : float
+        Sharpness of the softmax, positive.
 
     Examples
     --------

@@ -121,6 +121,13 @@ def compressed_descent(
 def compressed_descent_step(constants: Constants, *, delta: float) -> float:
     """Return 2/((1 + s) L + (1 - s) mu), the step of the least factor.
 
+    Parameters
+    ----------
+    constants : Constants
+        L and mu of F.
+    delta : float
+        Of the compressor, E‖C(x) - x‖^2 <= (1 - delta) ‖x‖^2; s = (1 - delta)^(1/2).
+
     Examples
     --------
     >>> from fedconvex.constants import Constants

@@ -233,6 +233,15 @@ def scaffold_contraction(
 def scaffold_factor(constants: Constants, *, step_size: float, local_steps: int, server_step: float = 1.0) -> float:
     """Return by which e and D of S2 shrink a round in the long run; at 1 and more S2 proves nothing.
 
+    Parameters
+    ----------
+    constants : Constants
+        L, and mu of the least convex client.
+    step_size, server_step : float
+        Of the local steps, and of the server; positive.
+    local_steps : int
+        tau, at least 1.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants

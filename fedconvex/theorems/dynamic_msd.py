@@ -114,7 +114,28 @@ one; there it is 1.4 and 2.6 times the least exact value. Version P is vacuous f
 
 
 class SmallStep(NamedTuple):
-    """First-order steady state: an approximation, not a bound."""
+    """First-order steady state: an approximation, not a bound.
+
+    Attributes
+    ----------
+    value : float
+        E‖e‖^2 = noise + tracking.
+    noise : float
+        (mu/2) tr(H^{-1} R_s), of the gradients; grows with the step.
+    tracking : float
+        tr(H^{-1} R_q)/(2 mu), of the drift; shrinks with it.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Problem, Squared
+    >>> from fedconvex.theorems.dynamic_msd import small_step
+    >>> from fedconvex.theorems.parts.tracking import tracking_constants
+    >>> fed = Federation.from_clients([([[1.0]], [1.0]), ([[1.0]], [3.0])])
+    >>> constants = tracking_constants(Problem(fed, Squared()))
+    >>> found = small_step(constants, step_size=0.1, drift_covariance=[[0.01]], participation=1)
+    >>> round(found.noise, 9), round(found.tracking, 9)
+    (0.05, 0.05)
+    """
 
     value: float  # noise + tracking
     noise: float  # (mu/2) tr(H^{-1} R_s)
@@ -151,25 +172,29 @@ def msd_paper(
     ------
     AssumptionError
         If a step size condition fails, or lambda >= 1: the bound is vacuous.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.theorems.dynamic_msd import msd_paper
+    >>> from fedconvex.theorems.parts.tracking import TrackingConstants
+    >>> one = np.ones(2)
+    >>> constants = TrackingConstants(
+    ...     nu=1.0, delta_P=1.0, delta_k=one, delta_P_k=one, sizes=one, variance_k=0 * one, gradient2_k=0 * one
+    ... )
+    >>> round(msd_paper(constants, step_size=0.5, drift2=0.75).value, 6)
+    1.0
     """
     instance("msd_paper: constants", constants, TrackingConstants)
     mu, q2 = real("step_size", step_size, low=0.0, strict=True), real("drift2", drift2, low=0.0)
     t = None if t is None else real("t", t, low=0.0, high=1.0, strict=True)
-    s = sampling(constants.sizes, **agents)
-    theorem = f"{SOURCE}, MSD, version P"
+    s, theorem = sampling(constants.sizes, **agents), f"{SOURCE}, MSD, version P"
     room = min(mu * constants.nu, 2.0 - mu * constants.delta_P)  # 1 - gamma, not rounded to 0 for tiny steps
     requires = strongly_convex(theorem, constants) + require(theorem, *nonexpansive(constants, mu, s))
     limit = f"step_size = {mu:g}, 2/delta_P = {2.0 / constants.delta_P:g}"
     requires += require(theorem, Hypothesis("step_size < 2/delta_P", limit, room > 0.0))
     beta_s, sigma_s, eps = noise_constants(constants, s)
-    beta_d, sigma_d = incremental_constants(constants, s)
-    if s.a.any():
-        young = room if t is None else real("t", t, low=0.0, high=1.0, strict=True)
-        left = room * (2.0 - room) - young - mu * mu * beta_s  # (1 - lambda)(1 - t), but for the last term
-        gap = left / (1.0 - young) - mu**4 * beta_d / young if young < 1.0 else -math.inf
-        last = mu**4 * sigma_d / young
-    else:
-        young, gap, last = 0.0, room * (2.0 - room) - mu * mu * beta_s, 0.0
+    young, gap, last = _young(constants, s, mu, room, beta_s, t)
     shares = {
         "data variability": mu * mu * sigma_s / (1.0 - young) if young < 1.0 else math.inf,
         "model variability": mu * mu * eps / (1.0 - young) if young < 1.0 else math.inf,
@@ -177,6 +202,19 @@ def msd_paper(
         "tracking": q2,
     }
     return _recursion(theorem, gap, shares, requires, rounds, start2)
+
+
+def _young(
+    constants: TrackingConstants, s: Any, mu: float, room: float, beta_s: float, t: float | None
+) -> tuple[float, float, float]:
+    """Return Young's parameter, 1 - lambda times what it leaves, and the incremental term of version P."""
+    if not s.a.any():
+        return 0.0, room * (2.0 - room) - mu * mu * beta_s, 0.0
+    beta_d, sigma_d = incremental_constants(constants, s)
+    young = room if t is None else t
+    left = room * (2.0 - room) - young - mu * mu * beta_s  # (1 - lambda)(1 - t), but for the last term
+    gap = left / (1.0 - young) - mu**4 * beta_d / young if young < 1.0 else -math.inf
+    return young, gap, mu**4 * sigma_d / young
 
 
 def msd_refined(
@@ -191,6 +229,11 @@ def msd_refined(
     """Return version R of the mean-square deviation, minimised over its t and a on logarithmic grids.
 
     Parameters as `msd_paper`. All t and a of the grids give valid bounds, so the grids cost tightness only.
+
+    Parameters
+    ----------
+    constants, step_size, drift2, rounds, start2
+        As for `msd_paper`.
 
     Raises
     ------
@@ -282,6 +325,17 @@ def small_step(constants: TrackingConstants, *, step_size: float, drift_covarian
         R_q = E q q'.
     participation, batch_size, local_steps
         As for `msd_paper`.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Problem, Squared
+    >>> from fedconvex.theorems.dynamic_msd import small_step
+    >>> from fedconvex.theorems.parts.tracking import tracking_constants
+    >>> fed = Federation.from_clients([([[1.0]], [1.0]), ([[1.0]], [3.0])])
+    >>> constants = tracking_constants(Problem(fed, Squared()))
+    >>> sizes = (0.1, 0.4)
+    >>> [round(small_step(constants, step_size=s, drift_covariance=[[0.01]], participation=1).value, 4) for s in sizes]
+    [0.1, 0.2125]
     """
     instance("small_step: constants", constants, TrackingConstants)
     mu = real("step_size", step_size, low=0.0, strict=True)
@@ -291,6 +345,15 @@ def small_step(constants: TrackingConstants, *, step_size: float, drift_covarian
 
 def optimal_step(constants: TrackingConstants, *, drift_covariance: Any, **agents: Any) -> float:
     """Return sqrt(tr(H^{-1} R_q)/tr(H^{-1} R_s)), the step size that minimises `small_step`.
+
+    Parameters
+    ----------
+    constants : TrackingConstants
+        With hessian, covariance_k and gradient_k.
+    drift_covariance : array (d, d)
+        R_q = E q q'.
+    **agents
+        participation, batch_size, local_steps, as for `msd_paper`.
 
     Examples
     --------

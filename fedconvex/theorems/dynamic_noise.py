@@ -166,7 +166,29 @@ def gradient_noise(problem: Problem, w: Any, **agents: Any) -> Bound:
 
 
 def gradient_noise_paper(constants: TrackingConstants, distance: float, **agents: Any) -> Bound:
-    """Return the lemma as in the paper (factors 6, 3, tau_eps to the first power) at ‖w_{i-1} - w^o‖ = distance."""
+    """Return the lemma as in the paper (factors 6, 3, tau_eps to the first power) at ‖w_{i-1} - w^o‖ = distance.
+
+    Parameters
+    ----------
+    constants : TrackingConstants
+        Of the problem.
+    distance : float
+        ‖w_{i-1} - w^o‖.
+    **agents
+        participation, batch_size, local_steps, as for `fedconvex.theorems.dynamic_msd.msd_paper`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.theorems.dynamic_noise import gradient_noise_paper
+    >>> from fedconvex.theorems.parts.tracking import TrackingConstants
+    >>> one = np.ones(2)
+    >>> constants = TrackingConstants(
+    ...     nu=1.0, delta_P=1.0, delta_k=one, delta_P_k=one, sizes=one, variance_k=0 * one, gradient2_k=one
+    ... )
+    >>> gradient_noise_paper(constants, 0.0, participation=1).value  # the sharper lemma says 1
+    2.0
+    """
     instance("gradient_noise_paper: constants", constants, TrackingConstants)
     s = sampling(constants.sizes, **agents)
     d = real("distance", distance, low=0.0)
@@ -177,6 +199,11 @@ def gradient_noise_paper(constants: TrackingConstants, distance: float, **agents
 
 def gradient_noise_sharp(constants: TrackingConstants, distance: float, **agents: Any) -> Bound:
     """Return the sharper lemma: standard deviations add, and those of differences are at most delta ‖e‖/2.
+
+    Parameters
+    ----------
+    constants, distance, **agents
+        As for `gradient_noise_paper`.
 
     Examples
     --------
@@ -202,7 +229,27 @@ def gradient_noise_sharp(constants: TrackingConstants, distance: float, **agents
 
 
 def incremental_noise(constants: TrackingConstants, distance: float, *, step_size: float, **agents: Any) -> Bound:
-    """Return the form with delta throughout: E‖d‖^2 <= mu^2 (beta_d^2 ‖e‖^2 + sigma_d^2), at ‖e‖ = distance."""
+    """Return the form with delta throughout: E‖d‖^2 <= mu^2 (beta_d^2 ‖e‖^2 + sigma_d^2), at ‖e‖ = distance.
+
+    Parameters
+    ----------
+    constants, distance, **agents
+        As for `gradient_noise_paper`.
+    step_size : float
+        mu; a local step is mu/E_k.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.theorems.dynamic_noise import incremental_noise
+    >>> from fedconvex.theorems.parts.tracking import TrackingConstants
+    >>> one = np.ones(2)
+    >>> constants = TrackingConstants(
+    ...     nu=1.0, delta_P=1.0, delta_k=one, delta_P_k=one, sizes=one, variance_k=0 * one, gradient2_k=one
+    ... )
+    >>> [incremental_noise(constants, 1.0, step_size=0.5, local_steps=E).value for E in (1, 2)]  # none with one step
+    [0.0, 0.0625]
+    """
     instance("incremental_noise: constants", constants, TrackingConstants)
     mu = real("step_size", step_size, low=0.0, strict=True)
     d = real("distance", distance, low=0.0)
@@ -218,6 +265,15 @@ def incremental_noise_at(
     constants: TrackingConstants, moments: tuple[np.ndarray, np.ndarray], *, step_size: float, **agents: Any
 ) -> Bound:
     """Return the sharper form, with ‖grad P_k(w)‖^2 and V_k(w) at w_{i-1}, as `client_moments` gives them.
+
+    Parameters
+    ----------
+    constants, **agents
+        As for `gradient_noise_paper`.
+    moments : tuple of two arrays (K,)
+        ‖grad P_k(w)‖^2 and V_k(w).
+    step_size : float
+        mu; a local step is mu/E_k.
 
     Examples
     --------

@@ -141,6 +141,13 @@ def error_feedback_factor(constants: Constants, *, step_size: float, delta: floa
 def error_feedback_step(constants: Constants, *, delta: float) -> float:
     """Return (2/(L + mu)) delta/(1 + (1 - delta)^(1/2))^2, the step of the least factor.
 
+    Parameters
+    ----------
+    constants : Constants
+        L and mu of F.
+    delta : float
+        Of the compressor, E‖C(x) - x‖^2 <= (1 - delta) ‖x‖^2.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants

@@ -139,6 +139,18 @@ def fedavg_convex(constants: Constants, *, step_size: float, local_steps: int, r
 def fedavg_convex_step(constants: Constants, *, local_steps: int, rounds: int) -> float:
     """Return (16), the step size that the theorem recommends.
 
+    Parameters
+    ----------
+    constants : Constants
+        L, D, sigma2, zeta, and K clients of equal weight.
+    local_steps, rounds : int
+        tau and T.
+
+    Raises
+    ------
+    AssumptionError
+        If a constant is missing, or the step would be 0.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants
@@ -164,6 +176,11 @@ def fedavg_convex_best_step(constants: Constants, *, local_steps: int, rounds: i
     """Return the step size in (0, 1/(4L)] that minimises (15).
 
     (15) is a/eta + b eta + c eta^2, convex; its minimiser is the positive root of 2 c eta^3 + b eta^2 = a, or 1/(4L).
+
+    Parameters
+    ----------
+    constants, local_steps, rounds
+        As for `fedavg_convex_step`.
 
     Examples
     --------
@@ -291,7 +308,15 @@ TUNED = Formula(
 
 
 def tuned_step(**settings: Any) -> MethodRule:
-    """FedAvg with the step (16)."""
+    """Return the rule that sets FedAvg's step by (16).
+
+    Examples
+    --------
+    >>> from fedconvex.theorems.fedavg_convex import tuned_step
+    >>> rule = tuned_step(local_steps=4)
+    >>> rule.words, rule.by_rounds  # the step depends on how many rounds are run
+    ('(16)', True)
+    """
 
     def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> FedAvg:
         method = fixed_step(**settings).make(theorem, problem, start, rounds)

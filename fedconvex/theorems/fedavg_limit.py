@@ -152,6 +152,15 @@ def fedavg_bias(constants: Constants, clients: Spread, *, step_size: float, loca
 def fedprox_bias(constants: Constants, clients: Spread, *, proximal_mu: float) -> Bound:
     """Return (B2), a bound of the bias of FedProx with exact prox.
 
+    Parameters
+    ----------
+    constants : Constants
+        mu of F.
+    clients : Spread
+        tau_rms and zeta_star of the clients.
+    proximal_mu : float
+        Positive, in the units of mu.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants
@@ -171,6 +180,13 @@ def fedprox_bias(constants: Constants, clients: Spread, *, proximal_mu: float) -
 
 def fedavg_limit_patel(constants: Constants, clients: Spread, *, step_size: float, local_steps: int) -> Bound:
     """Return (P), the distance of FedAvg's limit from the average of the clients' minimisers.
+
+    Parameters
+    ----------
+    constants, clients
+        As for `fedprox_bias`; of the clients tau and xi.
+    step_size, local_steps : float, int
+        eta and E.
 
     Examples
     --------

@@ -217,6 +217,11 @@ def fedavg_refined(constants: Constants, *, step_size: float, local_steps: int, 
 def fedavg_refined_sharp(constants: Constants, *, step_size: float, local_steps: int, rounds: int) -> Bound:
     """Return R1#, never above R1: half the noise or less, a smaller drift, steps up to 1/L.
 
+    Parameters
+    ----------
+    constants, step_size, local_steps, rounds
+        As for `fedavg_refined`.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants
@@ -232,12 +237,8 @@ def fedavg_refined_sharp(constants: Constants, *, step_size: float, local_steps:
     z = min(1.0, math.sqrt(2.0 * max(1.0 - float(p @ p), 0.0))) * zeta
     drift = np.mean(_lifted(eta * (k * z + np.sqrt(k * float(p * (1.0 - p) @ sigma2))), L, z))
     pure = np.mean(_lifted(eta * k * z, L, z))
-    terms = {
-        "start": D**2 / (2.0 * eta * tau * T),
-        "noise": 0.5 * eta * float(p**2 @ sigma2),
-        "heterogeneity drift": float(pure),
-        "noise drift": float(drift - pure),
-    }
+    terms = {"start": D**2 / (2.0 * eta * tau * T), "noise": 0.5 * eta * float(p**2 @ sigma2)}
+    terms |= {"heterogeneity drift": float(pure), "noise drift": float(drift - pure)}
     return Bound(terms, SHADOW_AVERAGE, f"{R1}#", requires)
 
 
@@ -298,10 +299,10 @@ def fedavg_at_optimum_sharp(
 ) -> Bound:
     """Return R2#, the least over a grid of its a and w_2: below R2, for larger steps; arguments as for that.
 
-    Raises
-    ------
-    AssumptionError
-        If a constant is missing, or eta is too large.
+    Parameters
+    ----------
+    constants, step_size, local_steps, rounds, noise_factor
+        As for `fedavg_at_optimum`, whose errors it raises too.
 
     Examples
     --------

@@ -143,6 +143,11 @@ to 21 in truth and a quarter in the bound, where 8(E-1)²G² hides it.
 def fedavg_schedule(constants: Constants, *, local_steps: int) -> Schedule:
     """Return the step sizes that all three theorems ask for.
 
+    Parameters
+    ----------
+    constants, local_steps
+        As for `fedavg_strongly_convex`; L and mu are enough.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants
@@ -150,9 +155,8 @@ def fedavg_schedule(constants: Constants, *, local_steps: int) -> Schedule:
     >>> fedavg_schedule(Constants(L=4.0, mu=0.5), local_steps=5)
     Schedule(scale=4.0, shift=64.0)
     """
-    E = whole("local_steps", local_steps, low=1)
     L, mu, _ = _curvature(f"{SOURCE}, step sizes", constants)
-    return default_steps.decaying_step(L, mu, E).value
+    return default_steps.decaying_step(L, mu, whole("local_steps", local_steps, low=1)).value
 
 
 def fedavg_strongly_convex(constants: Constants, *, local_steps: int, rounds: int) -> Bound:
@@ -184,6 +188,11 @@ def fedavg_strongly_convex(constants: Constants, *, local_steps: int, rounds: in
 def fedavg_scheme_one(constants: Constants, *, local_steps: int, rounds: int, participants: int) -> Bound:
     """Return Theorem 2: K devices drawn with replacement with probabilities p_k, plain average of the K results.
 
+    Parameters
+    ----------
+    constants, local_steps, rounds, participants
+        As for `fedavg_strongly_convex`, G2 among the constants; K.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants
@@ -192,12 +201,17 @@ def fedavg_scheme_one(constants: Constants, *, local_steps: int, rounds: int, pa
     >>> fedavg_scheme_one(constants, local_steps=1, rounds=8, participants=2).terms["sampling"]
     0.25
     """
-    K = whole("participants", participants, low=1)
-    return _bound(f"{SOURCE}, Theorem 2 (scheme I)", constants, local_steps, rounds, K, 1.0)
+    theorem, K = f"{SOURCE}, Theorem 2 (scheme I)", whole("participants", participants, low=1)
+    return _bound(theorem, constants, local_steps, rounds, K, 1.0)
 
 
 def fedavg_scheme_two(constants: Constants, *, local_steps: int, rounds: int, participants: int) -> Bound:
     """Return Theorem 3: K of N devices, uniformly without replacement; moves weighted by p_k N/K where p_k are unequal.
+
+    Parameters
+    ----------
+    constants, local_steps, rounds, participants
+        As for `fedavg_strongly_convex`, G2 among the constants; K.
 
     Examples
     --------
@@ -208,8 +222,7 @@ def fedavg_scheme_two(constants: Constants, *, local_steps: int, rounds: int, pa
     0.1667
     """
     theorem = f"{SOURCE}, Theorem 3 (scheme II)"
-    p = client_weights(theorem, constants)
-    K = whole("participants", participants, low=1, high=p.size)
+    K = whole("participants", participants, low=1, high=(p := client_weights(theorem, constants)).size)
     return _bound(theorem, constants, local_steps, rounds, K, K * share_of_moves(theorem, "scaled", K, p))
 
 
@@ -393,7 +406,14 @@ def _reach(s: Setting) -> float:
 
 
 def decaying_step(**settings: Any) -> MethodRule:
-    """FedAvg with the step sizes of Li et al."""
+    """Return the rule that gives FedAvg the step sizes of Li et al.
+
+    Examples
+    --------
+    >>> from fedconvex.theorems.fedavg_strongly_convex import decaying_step
+    >>> decaying_step(local_steps=5).words
+    '2/(mu (gamma + t))'
+    """
 
     def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> FedAvg:
         c = problem.constants()

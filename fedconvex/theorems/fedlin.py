@@ -102,6 +102,20 @@ def fedlin(
 def fedlin_factor(constants: Constants, *, step_size: float, local_steps: int) -> float:
     """Return 1 - 2 a c mu/L, the factor of a stage.
 
+    Parameters
+    ----------
+    constants : Constants
+        L and mu of F.
+    step_size : float
+        eta of the stage, shared by its local steps.
+    local_steps : int
+        tau.
+
+    Raises
+    ------
+    AssumptionError
+        If F is not strongly convex, or the step is too long for c > 0.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants

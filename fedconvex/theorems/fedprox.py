@@ -12,6 +12,14 @@ import numpy as np
 
 from fedconvex.methods import FedProx, ProportionalSampling, ProximalPoint
 from fedconvex.theorems.kit import *
+from fedconvex.theorems.parts.fedprox_rho import (
+    CONVEX,
+    PAPER,
+    SHARP,
+    fedprox_rho,
+    fedprox_rho_convex,
+    fedprox_rho_sharp,
+)
 from fedconvex.theorems.parts.rounding import excess
 from fedconvex.theory.fixed_points import quadratic
 from fedconvex.theory.moments.weights import of_sampling
@@ -31,9 +39,6 @@ __all__ = [
 ]
 
 ENUMERATED = 5000  # samples of clients that are enumerated for an exact expectation
-PAPER = "Li et al. 2020, MLSys, Theorem 4 (re-derived)"
-_SHARP = "fedconvex, FedProx without sampling terms (docs/theory/fedprox.md)"
-CONVEX = "fedconvex, FedProx for convex clients (docs/theory/fedprox.md)"
 
 NEXT_VALUE = Quantity(
     "E F(w_{t+1}), or its excess over F*, given w_t",
@@ -155,79 +160,46 @@ def fedprox(constants: Constants, *, value: float, gradient_norm: float, **setti
 
 
 def fedprox_sharp(constants: Constants, *, value: float, gradient_norm: float, **setting: Any) -> Bound:
-    """Return the bound without sampling terms; arguments as for `fedprox`, without participants."""
-    return _descent(_SHARP, *fedprox_rho_sharp(constants, **setting), value, gradient_norm)
+    """Return the bound without sampling terms; arguments as for `fedprox`, without participants.
+
+    Parameters
+    ----------
+    constants, value, gradient_norm, **setting
+        As for `fedprox`, without participants.
+
+    Examples
+    --------
+    >>> from fedconvex.constants import Constants
+    >>> from fedconvex.theorems.fedprox import fedprox_sharp
+    >>> constants = Constants(L=1.0, B=1.0)
+    >>> round(fedprox_sharp(constants, value=1.0, gradient_norm=1.0, proximal_mu=4.0, nonconvexity=0.0).value, 4)
+    0.8438
+    """
+    return _descent(SHARP, *fedprox_rho_sharp(constants, **setting), value, gradient_norm)
 
 
 def fedprox_convex(constants: Constants, *, value: float, gradient_norm: float, **setting: Any) -> Bound:
-    """Return the bound for convex clients, never above the sharp one; arguments as for that, without nonconvexity."""
+    """Return the bound for convex clients, never above the sharp one; arguments as for that, without nonconvexity.
+
+    Parameters
+    ----------
+    constants, value, gradient_norm, **setting
+        As for `fedprox_sharp`, without nonconvexity.
+
+    Examples
+    --------
+    >>> from fedconvex.constants import Constants
+    >>> from fedconvex.theorems.fedprox import fedprox_convex
+    >>> round(fedprox_convex(Constants(L=1.0, B=1.0), value=1.0, gradient_norm=1.0, proximal_mu=4.0).value, 4)
+    0.8313
+    """
     return _descent(CONVEX, *fedprox_rho_convex(constants, **setting), value, gradient_norm)
-
-
-def fedprox_rho(
-    constants: Constants,
-    *,
-    proximal_mu: float,
-    participants: int,
-    inexactness: float = 0.0,
-    nonconvexity: float | None = None,
-) -> tuple[float, tuple[Hypothesis, ...]]:
-    """Return the paper's rho, of either sign, and the hypotheses."""
-    K = whole("participants", participants, low=1)
-    mu, L, B, gamma, mubar, requires = _setting(PAPER, constants, proximal_mu, inexactness, nonconvexity)
-    GB = (1.0 + gamma) * B
-    rho = _sharp(mu, L, B, gamma, mubar)
-    rho -= math.sqrt(2.0 / K) * GB / mubar + (2.0 * math.sqrt(2.0 * K) + 2.0) / K * L * (GB / mubar) * (GB / mubar)
-    return rho, requires
-
-
-def fedprox_rho_sharp(
-    constants: Constants, *, proximal_mu: float, inexactness: float = 0.0, nonconvexity: float | None = None
-) -> tuple[float, tuple[Hypothesis, ...]]:
-    """Return rho without sampling terms, of either sign, and the hypotheses."""
-    mu, L, B, gamma, mubar, requires = _setting(_SHARP, constants, proximal_mu, inexactness, nonconvexity)
-    return _sharp(mu, L, B, gamma, mubar), requires
-
-
-def fedprox_rho_convex(
-    constants: Constants, *, proximal_mu: float, inexactness: float = 0.0
-) -> tuple[float, tuple[Hypothesis, ...]]:
-    """Return rho for convex clients, of either sign, and the hypotheses."""
-    mu, L, B, gamma, mubar, requires = _setting(CONVEX, constants, proximal_mu, inexactness, None)
-    requires += require(CONVEX, Hypothesis("every F_k convex", f"mubar - mu = {mubar - mu:g}", mubar >= mu))
-    t, GB = L / (L + mu), (1.0 + gamma) * B
-    return (1.0 - 0.5 * t * (1.0 + B) - gamma * B) / mu - 0.5 * L * (GB / mubar) * (GB / mubar), requires
-
-
-def _sharp(mu: float, L: float, B: float, gamma: float, mubar: float) -> float:
-    GB = (1.0 + gamma) * B
-    return (1.0 - gamma * B - L * GB / mubar) / mu - 0.5 * L * (GB / mubar) * (GB / mubar)
 
 
 def _descent(theorem: str, rho: float, requires: tuple[Hypothesis, ...], value: float, gradient_norm: float) -> Bound:
     requires += require(theorem, Hypothesis("rho > 0 (no descent otherwise)", f"rho = {rho:g}", rho > 0.0))
     g = real("gradient_norm", gradient_norm, low=0.0)
     return Bound({"value": real("value", value), "descent": -rho * g * g}, NEXT_VALUE, theorem, requires)
-
-
-def _setting(
-    theorem: str, constants: Constants, proximal_mu: float, inexactness: float, nonconvexity: float | None
-) -> tuple[float, float, float, float, float, tuple[Hypothesis, ...]]:
-    mu = real("proximal_mu", proximal_mu, low=0.0, strict=True)
-    gamma = real("inexactness", inexactness, low=0.0, high=1.0)
-    L, B = known_constants(theorem, constants, "L", "B")
-    if nonconvexity is None:
-        low = 0.0 if constants.mu_k is None else -float(np.min(constants.mu_k))
-    else:
-        low = real("nonconvexity", nonconvexity)
-    requires = require(
-        theorem,
-        Hypothesis("every F_k L-smooth", f"L = {L:g}"),
-        Hypothesis("dissimilarity B >= 1 at w", f"B = {B:g}", B >= 1.0 - 1e-12),
-        Hypothesis("proximal_mu > L_-", f"proximal_mu = {mu:g}, L_- = {low:g}", mu > low),
-        Hypothesis("gamma-inexact local solutions", f"gamma = {gamma:g}"),
-    )
-    return mu, float(L), float(B), gamma, mu - low, requires
 
 
 def _formula(rho: str) -> Formula:
@@ -352,12 +324,31 @@ def _of_the_bound(s: Setting, push: float) -> float:
 
 
 def few_draws(clients: int) -> ProportionalSampling:
-    """Return at most three draws with probabilities p_k: few enough to enumerate."""
+    """Return at most three draws with probabilities p_k: few enough to enumerate.
+
+    Parameters
+    ----------
+    clients : int
+        How many there are, at least 1.
+
+    Examples
+    --------
+    >>> from fedconvex.theorems.fedprox import few_draws
+    >>> few_draws(2).draws, few_draws(100).draws
+    (2, 3)
+    """
     return ProportionalSampling(min(whole("few_draws: clients", clients, low=1), 3))
 
 
 def least_bound_proximal(**settings: Any) -> MethodRule:
-    """Return FedProx with exact local solutions and the proximal weight of L, 2L, 4L, ... whose bound is least."""
+    """Return FedProx with exact local solutions and the proximal weight of L, 2L, 4L, ... whose bound is least.
+
+    Examples
+    --------
+    >>> from fedconvex.theorems.fedprox import least_bound_proximal
+    >>> least_bound_proximal().words
+    'the 2^j L with the least bound'
+    """
     work = {"solver": ProximalPoint()} | settings
 
     def method(eta: float, p: Problem) -> FedProx:

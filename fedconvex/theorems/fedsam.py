@@ -189,6 +189,13 @@ def fedsam_at_optimum(constants: Constants, *, step_size: float, local_steps: in
 def sam_error(constants: Constants, *, rho: float) -> Bound:
     """Return L r, how far a SAM gradient is from the gradient at most; attained by F = L x^2/2.
 
+    Parameters
+    ----------
+    constants : Constants
+        L.
+    rho : float
+        r, the radius of SAM's perturbation, at least 0.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants

@@ -121,6 +121,11 @@ def hedging_factor(constants: Constants, *, rho: float) -> float:
 def hedging_best_rho(constants: Constants) -> float:
     """Return sqrt(mu L), the penalty of the least factor.
 
+    Parameters
+    ----------
+    constants : Constants
+        L, and mu of the least convex client, positive.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants
@@ -251,7 +256,14 @@ def _rounding(s: Setting, value: float) -> float:
 
 
 def best_penalty(**settings: Any) -> MethodRule:
-    """Return progressive hedging with its best penalty."""
+    """Return progressive hedging with its best penalty.
+
+    Examples
+    --------
+    >>> from fedconvex.theorems.hedging import best_penalty
+    >>> best_penalty().words
+    '(mu L)^(1/2), the best'
+    """
     return MethodRule("(mu L)^(1/2), the best", lambda theorem, problem, start, rounds: ProgressiveHedging(**settings))
 
 

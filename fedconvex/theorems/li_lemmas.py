@@ -79,6 +79,13 @@ that is smaller than their distance from these: 3.2 for two steps of Lemma 3, 4 
 def li_drift(constants: Constants, *, local_steps: int, rounds: int) -> Bound:
     """Return Lemma 3 of Li et al., the drift before the last synchronisation.
 
+    Parameters
+    ----------
+    constants : Constants
+        L, mu and G2, with the clients' weights.
+    local_steps, rounds : int
+        E and T.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants
@@ -93,6 +100,15 @@ def li_drift(constants: Constants, *, local_steps: int, rounds: int) -> Bound:
 
 def li_sampling(constants: Constants, *, local_steps: int, rounds: int, scheme: str, participants: int) -> Bound:
     """Return Lemma 5 of Li et al., the variance of the last sample's average.
+
+    Parameters
+    ----------
+    constants, local_steps, rounds
+        As for `li_drift`.
+    scheme : {"proportional", "uniform", "scaled"}
+        How participants are drawn, and averaged.
+    participants : int
+        K, clients or draws a round.
 
     Examples
     --------
@@ -111,6 +127,11 @@ def li_sampling(constants: Constants, *, local_steps: int, rounds: int, scheme: 
 def li_drift_sharp(constants: Constants, *, local_steps: int, rounds: int) -> Bound:
     """Return Lemma 3 of Li et al. with the sum of the steps since the last synchronisation.
 
+    Parameters
+    ----------
+    constants, local_steps, rounds
+        As for `li_drift`.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants
@@ -125,6 +146,11 @@ def li_drift_sharp(constants: Constants, *, local_steps: int, rounds: int) -> Bo
 
 def li_sampling_sharp(constants: Constants, *, local_steps: int, rounds: int, scheme: str, participants: int) -> Bound:
     """Return Lemma 5 of Li et al. with the sum of the steps of the round.
+
+    Parameters
+    ----------
+    constants, local_steps, rounds, scheme, participants
+        As for `li_sampling`.
 
     Examples
     --------

@@ -150,6 +150,11 @@ def drift_lemma(constants: Constants, *, step_size: float, local_steps: int, rou
 def drift_lemma_sharp(constants: Constants, *, step_size: float, local_steps: int, rounds: int = 1) -> Bound:
     """Return the drift of the clients step by step; arguments as for `drift_lemma`, up to eta = 2/L.
 
+    Parameters
+    ----------
+    constants, step_size, local_steps, rounds
+        As for `drift_lemma`.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants

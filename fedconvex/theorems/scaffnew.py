@@ -108,6 +108,20 @@ def scaffnew_identity(models: float, controls: float, probability: float) -> Bou
 def scaffnew_factor(constants: Constants, *, step_size: float, probability: float) -> float:
     """Return rho, by which E Psi shrinks in a local step.
 
+    Parameters
+    ----------
+    constants : Constants
+        L and mu of the clients.
+    step_size : float
+        gamma, in (0, 2/L).
+    probability : float
+        p of communicating after a local step, in (0, 1).
+
+    Raises
+    ------
+    AssumptionError
+        If a client is not strongly convex, or the step is too long.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants

@@ -173,6 +173,13 @@ def scaffold_weights(
 ) -> np.ndarray:
     """Return w_r/W for r = 0, ..., T-1: how the theorem averages the server's iterates before the rounds.
 
+    Parameters
+    ----------
+    constants : Constants
+        mu of the least convex client.
+    step_size, local_steps, rounds, server_step
+        eta_l, K, T and eta_g, as for `scaffold`.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants
@@ -195,6 +202,13 @@ def scaffold_best_step(
 ) -> float:
     """Return the largest local step that the theorem allows, the best one where there is no noise.
 
+    Parameters
+    ----------
+    constants : Constants
+        L, mu, and the number of clients.
+    local_steps, participants, server_step
+        As for `scaffold`.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants
@@ -211,6 +225,13 @@ def scaffold_rounds(
     constants: Constants, accuracy: float, *, step_size: float, local_steps: int, **settings: Any
 ) -> int:
     """Return the fewest rounds after which the bound is at most ``accuracy``; settings as for `scaffold`.
+
+    Parameters
+    ----------
+    constants, step_size, local_steps, **settings
+        As for `scaffold`.
+    accuracy : float
+        Positive, in the units of the objective.
 
     Raises
     ------

@@ -164,7 +164,16 @@ def accelerated_sdane(
 
 
 def accelerated_sdane_growth(*, proximal: float, mu: float, stages: int) -> float:
-    """Return S_T.
+    """Return S_T, by which the method's distances are divided: at least (T + 1)^2/4 where mu = 0 and lambda = 1.
+
+    Parameters
+    ----------
+    proximal : float
+        lambda, positive.
+    mu : float
+        Convexity of F, at least 0.
+    stages : int
+        T.
 
     Examples
     --------

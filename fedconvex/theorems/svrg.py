@@ -136,6 +136,17 @@ def svrg(
 def svrg_factor(constants: Constants, *, step_size: float, inner_steps: int, noise_factor: float = 1.0) -> float:
     """Return alpha, the factor of an epoch; it may exceed 1.
 
+    Parameters
+    ----------
+    constants : Constants
+        L_s, L and mu, of pooled rows.
+    step_size : float
+        eta, positive.
+    inner_steps : int
+        m, steps of an epoch.
+    noise_factor : float
+        phi of the mini-batches: 1 for single rows, 0 for full batches.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants
@@ -153,6 +164,11 @@ def svrg_factor(constants: Constants, *, step_size: float, inner_steps: int, noi
 
 def svrg_best_step(constants: Constants, *, inner_steps: int, noise_factor: float = 1.0) -> float:
     """Return the step size of the least alpha.
+
+    Parameters
+    ----------
+    constants, inner_steps, noise_factor
+        As for `svrg_factor`.
 
     Examples
     --------
@@ -218,7 +234,14 @@ def _exact(s: Setting, rounds: Sequence[int]) -> Found | None:
 
 
 def best_epochs() -> MethodRule:
-    """Return SVRG on single rows with epochs of 50 L_s/mu steps, and the step of the least factor."""
+    """Return SVRG on single rows with epochs of 50 L_s/mu steps, and the step of the least factor.
+
+    Examples
+    --------
+    >>> from fedconvex.theorems.svrg import best_epochs
+    >>> best_epochs().words
+    'that of the least factor'
+    """
 
     def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> SVRG:
         c = problem.pooled.constants()

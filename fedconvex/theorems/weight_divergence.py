@@ -104,6 +104,11 @@ per step.
 def divergence(w_federated: Any, w_centralised: Any) -> float:
     """Return DC = ‖w_f - w_c‖/‖w_c‖.
 
+    Parameters
+    ----------
+    w_federated, w_centralised : array, of one shape
+        Models; the second is not zero.
+
     Examples
     --------
     >>> from fedconvex.theorems.weight_divergence import divergence
@@ -123,6 +128,11 @@ def divergence(w_federated: Any, w_centralised: Any) -> float:
 
 def class_shares(problem: Problem) -> np.ndarray:
     """Return p_k(y), the share of every class among the rows of client k, or of their weight: (K, C).
+
+    Parameters
+    ----------
+    problem : Problem
+        With labels of a few classes.
 
     Examples
     --------
@@ -145,13 +155,49 @@ def class_shares(problem: Problem) -> np.ndarray:
 
 
 def label_distance(problem: Problem) -> np.ndarray:
-    """Return EMD_k = sum_y |p_k(y) - p(y)| with p = sum_k p_k p_k(y): (K,), between 0 and 2."""
+    """Return EMD_k = sum_y |p_k(y) - p(y)| with p = sum_k p_k p_k(y): (K,), between 0 and 2.
+
+    Parameters
+    ----------
+    problem : Problem
+        With labels of a few classes.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Logistic, Problem
+    >>> from fedconvex.theorems.weight_divergence import label_distance
+    >>> apart = Federation.from_clients([([[1.0]], [1.0]), ([[1.0]], [-1.0])])
+    >>> label_distance(Problem(apart, Logistic()))  # each client has one class, half of all rows
+    array([1., 1.])
+    """
     instance("label_distance: problem", problem, Problem)
     return _label_distance(class_shares(problem), problem.weights)
 
 
 def gradient_gaps(problem: Problem, w: Any, *, step_size: float, local_steps: int) -> np.ndarray:
-    """Return ‖(grad F_k - grad F)(w_c^j)‖ along T - 1 steps of gradient descent from w, j = 0..T-2: (T-1, K)."""
+    """Return ‖(grad F_k - grad F)(w_c^j)‖ along T - 1 steps of gradient descent from w, j = 0..T-2: (T-1, K).
+
+    Parameters
+    ----------
+    problem : Problem
+        Of a smooth loss.
+    w : array of the model's shape
+        Where the round begins.
+    step_size : float
+        eta, positive.
+    local_steps : int
+        T, at least 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex import Federation, Problem, Squared
+    >>> from fedconvex.theorems.weight_divergence import gradient_gaps
+    >>> problem = Problem(Federation.from_clients([([[1.0]], [1.0]), ([[1.0]], [3.0])]), Squared())
+    >>> gradient_gaps(problem, np.zeros(1), step_size=0.5, local_steps=3)
+    array([[1., 1.],
+           [1., 1.]])
+    """
     eta, T = real("step_size", step_size, low=0.0, strict=True), whole("local_steps", local_steps, low=1)
     instance("gradient_gaps: problem", problem, Problem)
     x, gaps = array("gradient_gaps: w", w, problem.model_shape), np.empty((T - 1, problem.federation.K))

@@ -17,7 +17,26 @@ __all__ = ["Edges", "TwoPoints", "edges", "margin_losses", "stump_complexity", "
 
 
 class Edges(NamedTuple):
-    """Weights and weighted errors of an ensemble, as MultiBoost computes them, and the gradients made of them."""
+    """Weights and weighted errors of an ensemble, as MultiBoost computes them, and the gradients made of them.
+
+    Attributes
+    ----------
+    mass : array (p,)
+        Z_k, sums of the rows' weights.
+    error : array (p, N)
+        eps_{k,(l,j)}, weighted errors of the base classifiers.
+    gradient : array (p, N)
+        Of F_k in alpha: -(Z_k/m_k)(1 - 2 eps).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.theory.boosting import edges, two_points
+    >>> found = edges(two_points().ensemble, np.zeros(2))
+    >>> found.mass, found.error
+    (array([1., 1.]), array([[0. , 0.5],
+           [0.5, 0. ]]))
+    """
 
     mass: np.ndarray  # (p,) Z_k
     error: np.ndarray  # (p, N) eps_{k,(l,j)}
@@ -26,6 +45,13 @@ class Edges(NamedTuple):
 
 def edges(problem: BoostingProblem, alpha: Any) -> Edges:
     """Return Z_k, eps_{k,(l,j)} and the gradients of the F_k by the identity.
+
+    Parameters
+    ----------
+    problem : EnsembleProblem
+        With a dictionary of N base classifiers.
+    alpha : array (N,)
+        Weights of the ensemble, at least 0.
 
     Examples
     --------
@@ -45,7 +71,24 @@ def edges(problem: BoostingProblem, alpha: Any) -> Edges:
 
 
 class TwoPoints(NamedTuple):
-    """The example of two domains on two points, and the least error of each kind of ensemble on their mixture."""
+    """The example of two domains on two points, and the least error of each kind of ensemble on their mixture.
+
+    Attributes
+    ----------
+    ensemble : EnsembleProblem
+        With Q(l|a_l) = 1.
+    plain : EnsembleProblem
+        With constant Q: convex combinations of base classifiers.
+    q_error, convex_error : float
+        Least errors of the two kinds on the mixture.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.boosting import two_points
+    >>> found = two_points()
+    >>> found.q_error, found.convex_error
+    (0.0, 0.5)
+    """
 
     ensemble: EnsembleProblem  # Q(l|a_l) = 1
     plain: EnsembleProblem  # constant Q

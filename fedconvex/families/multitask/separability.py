@@ -22,6 +22,21 @@ __all__ = ["DualConstants", "dual_constants", "separability", "worst_duals"]
 class DualConstants(NamedTuple):
     """What the theorems need of a multi-task problem.
 
+    Attributes
+    ----------
+    mu : float
+        Strong convexity of l*, 1/smoothness of l (of s l, the largest weight s); 0 for the hinge.
+    width : float
+        Largest |a - b| over the domain of l*.
+    lipschitz : float
+        L of the loss.
+    sigma, least_sigma : float
+        sigma', and the least safe one.
+    sigma_max : float
+        max_t c_t Mbar_tt ‖X_t‖_2^2.
+    weight : float
+        N = sum_t c_t n_t, or sum_t c_t sum_i s_i^2 where rows weigh s_i.
+
     Examples
     --------
     >>> from fedconvex import Federation, Squared
@@ -42,7 +57,7 @@ class DualConstants(NamedTuple):
 
 
 def dual_constants(problem: MultiTaskProblem, sigma: float | None = None) -> DualConstants:
-    """Compute the constants of a problem with a fixed relationship.
+    """Return the constants of a problem with a fixed relationship.
 
     Parameters
     ----------
@@ -54,6 +69,16 @@ def dual_constants(problem: MultiTaskProblem, sigma: float | None = None) -> Dua
     ------
     AssumptionError
         If the relationship is learned.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Squared
+    >>> from fedconvex.problems import Independent, MultiTaskProblem
+    >>> from fedconvex.theory.separability import dual_constants
+    >>> fed = Federation.from_clients([([[2.0]], [1.0]), ([[1.0]], [3.0])])
+    >>> found = dual_constants(MultiTaskProblem(fed, Squared(), Independent(2.0)))
+    >>> found.mu, found.weight, found.sigma == found.least_sigma
+    (1.0, 2.0, True)
     """
     instance("dual_constants: problem", problem, MultiTaskProblem)
     fed, loss = problem.federation, problem.loss

@@ -314,7 +314,24 @@ def at_minimiser(problem: Any) -> np.ndarray:
 
 
 def own_instance(problem: Problem, name: str, words: str = "") -> Instance:
-    """Return the instance of a problem of your own."""
+    """Return the instance of a problem of your own.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of any kind.
+    name, words : str
+        In short, and in full; default the name.
+
+    Examples
+    --------
+    >>> from fedconvex import Problem, Squared
+    >>> from fedconvex.datasets import linear_federation
+    >>> from fedconvex.verify import own_instance
+    >>> wards = own_instance(Problem(linear_federation(seed=0).federation, Squared()), "wards")
+    >>> wards.name, wards.data
+    ('wards', 'yours')
+    """
     if isinstance(problem, type) or not hasattr(problem, "learns"):
         raise wrong_type("own_instance: problem", "be a Problem", f"{problem!r}")
     name, words = text("own_instance: name", name), text("own_instance: words", words)

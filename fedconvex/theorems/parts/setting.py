@@ -18,7 +18,32 @@ KNOWN = 1e-8  # of F at the zero model: how far F* may be from its lower bound
 
 
 class Setting(NamedTuple):
-    """One run that a theorem is asked about."""
+    """One run that a theorem is asked about.
+
+    Attributes
+    ----------
+    problem : Problem
+        Of the kind that the theorem speaks about.
+    method : method
+        With its settings.
+    rounds : int
+        T.
+    start : array of the model's shape
+        w_0.
+    seed : int
+        Of what is drawn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex import FedAvg, Problem, Squared
+    >>> from fedconvex.datasets import linear_federation
+    >>> from fedconvex.theorems import Setting
+    >>> problem = Problem(linear_federation(n_clients=3, n_features=2, seed=0).federation, Squared())
+    >>> setting = Setting(problem, FedAvg(step_size=0.1), 10, np.zeros(2))
+    >>> bool(setting.constants().L > 0.0)
+    True
+    """
 
     problem: Problem
     method: Any

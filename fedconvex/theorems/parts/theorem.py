@@ -60,7 +60,21 @@ class Statement(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a bound is told of a setting."""
+    """What a bound is told of a setting.
+
+    Attributes
+    ----------
+    arguments : mapping from str
+        What the bound is called with.
+    checked : tuple of Hypothesis
+        Hypotheses that were checked to find them.
+
+    Examples
+    --------
+    >>> from fedconvex.verify import Reading
+    >>> Reading({"step_size": 0.1, "rounds": 10}).arguments["rounds"]
+    10
+    """
 
     arguments: Mapping[str, Any]
     checked: tuple[Hypothesis, ...] = ()  # hypotheses that were checked to find them
@@ -84,6 +98,15 @@ class Instance(NamedTuple):
         Returns the problem, always the same one.
     tiny : Tiny, optional
         What a search found, as data.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Problem, Squared
+    >>> from fedconvex.verify import Instance
+    >>> def make():
+    ...     return Problem(Federation.from_clients([([[1.0]], [1.0]), ([[2.0]], [6.0])]), Squared())
+    >>> Instance("two-points", "two clients of one row", "synthetic", make).make().federation.K
+    2
     """
 
     name: str
@@ -94,7 +117,25 @@ class Instance(NamedTuple):
 
 
 class MethodRule(NamedTuple):
-    """How a method is set from what is known of a problem."""
+    """How a method is set from what is known of a problem.
+
+    Attributes
+    ----------
+    words : str
+        Where the step size comes from.
+    make : callable
+        (theorem, problem, start, rounds) -> the method with its settings.
+    by_rounds : bool
+        Whether the step is meant for that number of rounds only.
+
+    Examples
+    --------
+    >>> from fedconvex import FedAvg
+    >>> from fedconvex.verify import MethodRule
+    >>> rule = MethodRule("one tenth", lambda theorem, problem, start, rounds: FedAvg(step_size=0.1))
+    >>> rule.make(None, None, None, 10).step_size
+    0.1
+    """
 
     words: str  # where the step size comes from
     make: Callable[[Theorem, Problem, np.ndarray, int], Any]  # theorem, problem, start, rounds -> method
@@ -114,6 +155,13 @@ class Check:
         Every entry of the model at the start, or a function of the problem that returns the model.
     theorem : str
         Its name; that of the theorem whose check it is, where it is empty.
+
+    Examples
+    --------
+    >>> from fedconvex.verify import Check, checks
+    >>> check = checks(["fedavg-convex"])[0]
+    >>> isinstance(check, Check), check.theorem
+    (True, 'fedavg-convex')
     """
 
     instance: Instance
@@ -204,6 +252,13 @@ class Theorem(NamedTuple):
     formula : Formula or mapping from str to Formula, optional
         The bound as it is printed (`fedconvex.theorems.parts.formulas`); where it differs from run to run, by the
         source that bounds name.
+
+    Examples
+    --------
+    >>> from fedconvex.theorems import THEOREMS
+    >>> theorem = THEOREMS["fedavg-convex"]
+    >>> theorem.title, theorem.quantity.axis, len(theorem.checks) > 1
+    ('FedAvg, convex (15)', 'mean suboptimality', True)
     """
 
     name: str

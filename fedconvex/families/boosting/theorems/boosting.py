@@ -187,6 +187,13 @@ def boosting_progress(start: float, promised: Any) -> Bound:
 def smoothing_error(vertices: int, smoothing: float) -> Bound:
     """Return log(p)/mu, the bound of F_mu - F for p vertices of Lambda.
 
+    Parameters
+    ----------
+    vertices : int
+        Of Lambda; p for the simplex.
+    smoothing : float
+        mu, positive.
+
     Examples
     --------
     >>> from fedconvex.families.boosting.theorems.boosting import smoothing_error

@@ -23,6 +23,13 @@ from fedconvex.families.multitask.theorems.dual_methods import (
     gap_tolerance,
     share_asked,
 )
+from fedconvex.families.multitask.theorems.dual_rates import (
+    SOURCE,
+    gain,
+    of_lipschitz_losses,
+    of_smooth_losses,
+    spread,
+)
 from fedconvex.families.multitask.theorems.tasks import (
     as_tasks,
     breast_cancer_tasks,
@@ -56,7 +63,6 @@ __all__ = [
     "theta_bar",
 ]
 
-SOURCE = "Smith, Chiang, Sanjabi, Talwalkar 2017, NIPS, Theorem {} (explicit form: docs/theory/mocha.md)"
 _DUAL_SUBOPTIMALITY = Quantity(
     "E D(alpha^h) - min D, of the dual objective that is minimised", "dual suboptimality", least=0.0
 )
@@ -186,6 +192,11 @@ sigma', weights left out) are found.
 def theta_bar(p_max: float, theta_max: float) -> float:
     """Return Thetabar = p_max + (1 - p_max) Theta_max, the mean local accuracy with dropped nodes.
 
+    Parameters
+    ----------
+    p_max, theta_max : float
+        Largest probability of dropping out, and largest Theta of who stays; in [0, 1].
+
     Examples
     --------
     >>> from fedconvex.families.multitask.theorems.mocha import theta_bar
@@ -212,8 +223,8 @@ def mocha_rate(constants: DualConstants, *, theta: float = 0.0) -> float:
     >>> mocha_rate(DualConstants(1.0, 1.0, 1.0, 1.0, 1.0, 3.0, 1.0), theta=0.5)
     0.875
     """
-    _smooth(constants, theta)
-    return 1.0 - (1.0 - theta) * _s(constants)
+    of_smooth_losses(constants, theta)
+    return 1.0 - (1.0 - theta) * gain(constants)
 
 
 def mocha_smooth(constants: DualConstants, *, rounds: int, start: float, theta: float = 0.0) -> Bound:
@@ -241,13 +252,20 @@ def mocha_smooth(constants: DualConstants, *, rounds: int, start: float, theta: 
     >>> mocha_smooth(DualConstants(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0), rounds=3, start=8.0).value
     1.0
     """
-    requires = _smooth(constants, theta)
+    requires = of_smooth_losses(constants, theta)
     value = mocha_rate(constants, theta=theta) ** whole("rounds", rounds) * real("start", start, low=0.0)
     return Bound({"start": value}, _DUAL_SUBOPTIMALITY, SOURCE.format(1), requires)
 
 
 def mocha_rounds(constants: DualConstants, *, start: float, eps: float, theta: float = 0.0) -> int:
     """Return the rounds after which Theorem 1 promises eps.
+
+    Parameters
+    ----------
+    constants, start, theta
+        As for `mocha_smooth`.
+    eps : float
+        Dual suboptimality, positive.
 
     Examples
     --------
@@ -266,6 +284,12 @@ def mocha_rounds(constants: DualConstants, *, start: float, eps: float, theta: f
 def mocha_gap(constants: DualConstants, *, suboptimality: float) -> Bound:
     """Return the bound of the duality gap by the dual suboptimality, for smooth losses and any alpha.
 
+    Parameters
+    ----------
+    constants : DualConstants
+    suboptimality : float
+        D(alpha) - min D, at least 0.
+
     Examples
     --------
     >>> from fedconvex.families.multitask.theorems.mocha import mocha_gap
@@ -273,13 +297,18 @@ def mocha_gap(constants: DualConstants, *, suboptimality: float) -> Bound:
     >>> mocha_gap(DualConstants(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0), suboptimality=1.0).value
     2.0
     """
-    requires = _smooth(constants, 0.0)
-    value = real("suboptimality", suboptimality, low=0.0) / _s(constants)
+    requires = of_smooth_losses(constants, 0.0)
+    value = real("suboptimality", suboptimality, low=0.0) / gain(constants)
     return Bound({"suboptimality/s": value}, _DUALITY_GAP, SOURCE.format(1), requires)
 
 
 def mocha_gap_rate(constants: DualConstants, **run: Any) -> Bound:
     """Return the bound of the expected duality gap: that of `mocha_smooth`, with its arguments, over s.
+
+    Parameters
+    ----------
+    constants, **run
+        As for `mocha_smooth`.
 
     Examples
     --------
@@ -312,7 +341,7 @@ def mocha_lipschitz(constants: DualConstants, *, rounds: int, start: float, thet
     >>> mocha_lipschitz(DualConstants(0.0, 1.0, 1.0, 1.0, 1.0, 2.0, 1.0), rounds=1, start=2.0).value
     1.0
     """
-    requires, C = _lipschitz(constants, theta), _spread(constants)
+    requires, C = of_lipschitz_losses(constants, theta), spread(constants)
     eps = real("start", start, low=0.0)
     for _ in range(whole("rounds", rounds)):
         eps -= (1.0 - theta) * (eps - C if eps >= 2.0 * C else eps * eps / (4.0 * C))
@@ -322,6 +351,11 @@ def mocha_lipschitz(constants: DualConstants, *, rounds: int, start: float, thet
 def mocha_lipschitz_closed(constants: DualConstants, *, rounds: int, start: float, theta: float = 0.0) -> Bound:
     """Return the closed form of Theorem 2: (1 - rho/2)^h start down to 2C, then 4C/(rho (h - h0) + 2).
 
+    Parameters
+    ----------
+    constants, rounds, start, theta
+        As for `mocha_smooth`.
+
     Examples
     --------
     >>> from fedconvex.families.multitask.theorems.mocha import mocha_lipschitz_closed
@@ -329,40 +363,11 @@ def mocha_lipschitz_closed(constants: DualConstants, *, rounds: int, start: floa
     >>> mocha_lipschitz_closed(DualConstants(0.0, 1.0, 1.0, 1.0, 1.0, 2.0, 1.0), rounds=2, start=2.0).value
     1.0
     """
-    requires, C, rho = _lipschitz(constants, theta), _spread(constants), 1.0 - theta
+    requires, C, rho = of_lipschitz_losses(constants, theta), spread(constants), 1.0 - theta
     start, h = real("start", start, low=0.0), whole("rounds", rounds)
     h0 = 0 if start <= 2.0 * C else math.ceil(math.log(start / (2.0 * C)) / -math.log(1.0 - 0.5 * rho))
     value = start * (1.0 - 0.5 * rho) ** h if h < h0 else 4.0 * C / (rho * (h - h0) + 2.0)
     return Bound({"closed": value}, _DUAL_SUBOPTIMALITY, SOURCE.format(2), requires)
-
-
-def _s(constants: DualConstants) -> float:
-    return constants.mu / (constants.mu + constants.sigma * constants.sigma_max)
-
-
-def _spread(constants: DualConstants) -> float:
-    """C = sigma' sigma_max N w^2/2."""
-    return max(0.5 * constants.sigma * constants.sigma_max * constants.weight * constants.width**2, 1e-300)
-
-
-def _common(which: int, constants: DualConstants, theta: float) -> tuple[str, Hypothesis, Hypothesis]:
-    instance(f"{SOURCE.format(which)}: constants", constants, DualConstants)
-    theta = real(f"{SOURCE.format(which)}: theta", theta)
-    numbers = f"sigma' = {constants.sigma:g}, least {constants.least_sigma:g}"
-    safe = Hypothesis("a safe sigma'", numbers, constants.sigma >= constants.least_sigma * (1.0 - 1e-9))
-    share = Hypothesis("0 <= Thetabar < 1", f"Thetabar = {theta:g}", 0.0 <= theta < 1.0)
-    return SOURCE.format(which), safe, share
-
-
-def _smooth(constants: DualConstants, theta: float) -> tuple[Hypothesis, ...]:
-    source, safe, share = _common(1, constants, theta)
-    return require(source, Hypothesis("a smooth loss", f"mu = {constants.mu:g}", constants.mu > 0.0), safe, share)
-
-
-def _lipschitz(constants: DualConstants, theta: float) -> tuple[Hypothesis, ...]:
-    source, safe, share = _common(2, constants, theta)
-    finite = math.isfinite(constants.width)
-    return require(source, Hypothesis("a Lipschitz loss", f"L = {constants.lipschitz:g}", finite), safe, share)
 
 
 # ---------------------------------------------------------------- what a run shows

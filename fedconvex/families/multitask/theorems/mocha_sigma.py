@@ -74,6 +74,11 @@ large. A sigma' one percent below the pencil is found (`tests/multitask/test_ver
 def safe_sigma_bound(constants: DualConstants) -> Bound:
     """Return sigma' as the bound of `separability` that a rule for it promises.
 
+    Parameters
+    ----------
+    constants : DualConstants
+        With sigma'.
+
     Examples
     --------
     >>> from fedconvex.families.multitask.theorems.mocha_sigma import safe_sigma_bound
