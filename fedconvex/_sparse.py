@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,6 +10,27 @@ import scipy.sparse as sp
 from fedconvex._check import bad, numeric, wrong_type
 
 _CURE = "build it anew from rows, columns and entries"
+
+
+class CSR(NamedTuple):
+    """A sparse matrix as kernels see it: row i holds data[indptr[i]:indptr[i+1]] in columns indices[...].
+
+    Attributes
+    ----------
+    data, indices, indptr : array (nnz,) float64, (nnz,) int32, (n+1,) int64
+        As of `scipy.sparse.csr_array`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.federation import CSR
+    >>> CSR(np.ones(2), np.array([0, 2], np.int32), np.array([0, 1, 2])).indices.tolist()  # (1, 0, 0), (0, 0, 1)
+    [0, 2]
+    """
+
+    data: np.ndarray  # (nnz,) float64
+    indices: np.ndarray  # (nnz,) int32
+    indptr: np.ndarray  # (n+1,) int64
 
 
 def sound(who: str, X: Any) -> Any:

@@ -119,6 +119,15 @@ def choose_weighted(key, trajectories, round_, cumulative, out):
 class Draws(NamedTuple):
     """The address of a round's randomness, handed to a method's `local`.
 
+    Attributes
+    ----------
+    key : numpy.uint64
+        Of the run's seed.
+    trajectory : array (R,) of int64
+        Numbers of the trajectories that advance together.
+    round : int
+        t, from 0.
+
     Examples
     --------
     >>> import numpy as np
@@ -156,10 +165,22 @@ def _fill(key, trajectories, round_, client, purpose, out):
 def key_from_seed(seed: Any) -> np.uint64:
     """Return the 64-bit key of a seed: a whole number, or a numpy Generator that the key is drawn from.
 
+    Parameters
+    ----------
+    seed : int or numpy.random.Generator
+        At least 0 and below 2^64; a generator advances by one number.
+
     Raises
     ------
     TypeError, ValueError
         If seed is neither a nonnegative whole number nor a `numpy.random.Generator`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.draws import key_from_seed
+    >>> bool(key_from_seed(7) == key_from_seed(7)), bool(key_from_seed(7) == key_from_seed(8))
+    (True, False)
     """
     if isinstance(seed, np.random.Generator):
         return np.uint64(seed.integers(0, 2**64, dtype=np.uint64))

@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from fedconvex import _html
 from fedconvex._check import bad, finite, flag, items, numeric, raw, real, vector, whole, wrong_type
-from fedconvex._sparse import largest_entries, rows_given
+from fedconvex._sparse import CSR, largest_entries, rows_given
 from fedconvex.federation_input import (
     as_listed,
     client_row_weights,
@@ -34,14 +34,6 @@ from fedconvex.roster import Roster
 from fedconvex.tables.arranging import arranged
 
 __all__ = ["CSR", "Federation"]
-
-
-class CSR(NamedTuple):
-    """A sparse matrix as kernels see it: row i holds data[indptr[i]:indptr[i+1]] in columns indices[...]."""
-
-    data: np.ndarray  # (nnz,) float64
-    indices: np.ndarray  # (nnz,) int32
-    indptr: np.ndarray  # (n+1,) int64
 
 
 @dataclass(frozen=True, eq=False, repr=False)

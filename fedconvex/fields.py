@@ -7,6 +7,30 @@ A method is a frozen, keyword-only dataclass that inherits `CheckedFields` and a
 
 A rule is called with the field's name ("HeavyBall.momentum") and what was given; it returns what is kept, or raises.
 It may have ``fit(name, kept, problem, R)``, which raises where a setting does not fit a problem or its R trajectories.
+
+* `Positive`: a finite number above 0, as a step size.
+* `AtLeastZero`: a finite number of at least 0, as a regularisation weight.
+* `Share`: a number in [0, 1), as a momentum.
+* `Inside`: a number in (0, 1), as the probability of communicating.
+* `Count`: a whole number of at least 1, as rows of a mini-batch.
+* `OneOrTwo`: 1 or 2, as the options of SCAFFOLD.
+* `Flag`: True or False.
+* `BatchDraw`: "uniform" or "weighted", how rows of mini-batches are drawn.
+* `PositivePerTrajectory`: a positive number, or one for each trajectory.
+* `CountPerClient`: a whole number of at least 1, or one for each client, as local steps.
+
+>>> from dataclasses import dataclass
+>>> from fedconvex.fields import CheckedFields, Count, Share
+>>> @dataclass(frozen=True, kw_only=True)
+... class Settings(CheckedFields):
+...     momentum: Share = 0.5
+...     batch_size: Count | None = None
+>>> Settings(batch_size=8)
+Settings(momentum=0.5, batch_size=8)
+>>> Settings(momentum=1.0)
+Traceback (most recent call last):
+...
+ValueError: Settings.momentum must lie in [0, 1); got 1.0
 """
 
 from __future__ import annotations
@@ -39,7 +63,20 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedFields:
-    """Fields that are checked once, when a method is made, and once more against the problem when a run starts."""
+    """Fields that are checked once, when a method is made, and once more against the problem when a run starts.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> from fedconvex.fields import CheckedFields, Positive
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Descent(CheckedFields):
+    ...     step_size: Positive
+    >>> Descent(step_size=-1.0)
+    Traceback (most recent call last):
+    ...
+    ValueError: Descent.step_size must be positive and finite; got -1.0
+    """
 
     def __new__(cls, *args: Any, **given: Any) -> Self:
         """Refuse names that are no fields, before ``__init__`` does so without a cure."""
@@ -85,7 +122,24 @@ def rules_of(cls: type) -> list[tuple[str, Any, bool]]:
 
 
 class OneOrMore(NamedTuple):
-    """One number, kept as it is, or one for each trajectory (client, node), kept as a tuple."""
+    """One number, kept as it is, or one for each trajectory (client, node), kept as a tuple.
+
+    Attributes
+    ----------
+    number : callable
+        The rule of every number: takes the field's name and the number, returns what is kept.
+    words : str
+        What they must be.
+    each : {"trajectory", "client", "node"}
+        What there is one for.
+
+    Examples
+    --------
+    >>> from fedconvex.fields import OneOrMore, count
+    >>> rule = OneOrMore(count, "whole numbers of at least 1", "client")
+    >>> rule("Mine.local_steps", 3), rule("Mine.local_steps", [1, 2])
+    (3, (1, 2))
+    """
 
     number: Callable[[str, Any], Any]  # the rule of every number
     words: str  # what they must be

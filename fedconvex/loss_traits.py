@@ -134,7 +134,7 @@ DECLARED = (
 
 
 def declares(**known: Any) -> Any:
-    """Give a NamedTuple the attributes that `LossTraits` reads, and make it equal only to losses of its own class.
+    """Return a decorator: a NamedTuple gets what `LossTraits` reads, and is equal to losses of its own class only.
 
     Raises
     ------
@@ -170,6 +170,11 @@ def declares(**known: Any) -> Any:
 
 def traits(loss: Any) -> LossTraits:
     """Return what a loss declares about itself, with defaults for all that it leaves out.
+
+    Parameters
+    ----------
+    loss : loss
+        One of fedconvex.losses, or a NamedTuple with value and slope.
 
     Examples
     --------

@@ -69,6 +69,11 @@ _ON_SIMPLEX = 1e-9
 class L1(NamedTuple):
     """P(w) = strength sum_j |w_j|: the lasso (Tibshirani 1996). Every entry of a (C, d) model counts alone.
 
+    Parameters
+    ----------
+    strength : float
+        At least 0, in units of the objective per unit of w.
+
     Examples
     --------
     >>> from fedconvex.penalties import L1
@@ -99,6 +104,13 @@ class L1(NamedTuple):
 @equal_by_type
 class ElasticNet(NamedTuple):
     """P(w) = strength sum_j (l1_ratio |w_j| + (1 - l1_ratio) w_j^2/2) (Zou and Hastie 2005), entry by entry.
+
+    Parameters
+    ----------
+    strength : float
+        At least 0.
+    l1_ratio : float
+        In [0, 1]: 1 is the lasso, 0 the ridge.
 
     Examples
     --------
@@ -143,6 +155,11 @@ class ElasticNet(NamedTuple):
 class NonNegative(NamedTuple):
     """P(w) = strength sum_j w_j for w >= 0, else infinite: a constraint, and the positive lasso for strength > 0.
 
+    Parameters
+    ----------
+    strength : float
+        At least 0.
+
     Examples
     --------
     >>> from fedconvex.penalties import NonNegative
@@ -172,6 +189,11 @@ class NonNegative(NamedTuple):
 @equal_by_type
 class Box(NamedTuple):
     """P(w) = 0 where low <= w_j <= high for every entry, else infinite; either end may be infinite.
+
+    Parameters
+    ----------
+    low, high : float
+        Ends, low <= high.
 
     Examples
     --------
@@ -307,6 +329,11 @@ class Simplex(NamedTuple):
     The projection is the exact one of `fedconvex.simplex`. Sums that miss the total by no more than 1e-9 of it count
     as the total: projections round.
 
+    Parameters
+    ----------
+    total : float
+        The sum of the entries, positive.
+
     Examples
     --------
     >>> import numpy as np
@@ -345,22 +372,61 @@ class Simplex(NamedTuple):
 
 
 def is_entrywise(penalty: Any) -> bool:
-    """Whether P is a sum over entries, and its methods take numbers."""
+    """Return whether P is a sum over entries, so that its methods take numbers.
+
+    Parameters
+    ----------
+    penalty : penalty
+        One of this module, or of your own.
+
+    Examples
+    --------
+    >>> from fedconvex.penalties import L1, Simplex, is_entrywise
+    >>> is_entrywise(L1(0.1)), is_entrywise(Simplex())
+    (True, False)
+    """
     return bool(getattr(penalty, "entrywise", True))
 
 
 def strong_convexity(penalty: Any) -> float:
-    """Return the modulus of strong convexity that a penalty declares; default 0."""
+    """Return the modulus of strong convexity that a penalty declares; default 0.
+
+    Parameters
+    ----------
+    penalty : penalty
+        One of this module, or of your own.
+
+    Examples
+    --------
+    >>> from fedconvex.penalties import ElasticNet, L1, strong_convexity
+    >>> strong_convexity(L1(0.1)), strong_convexity(ElasticNet(1.0, 0.25))
+    (0.0, 0.75)
+    """
     return float(getattr(penalty, "strong_convexity", 0.0))
 
 
 def check_penalty(who: str, penalty: Any, C: int, d: int) -> Any:
     """Return the penalty of models (C, d), or raise unless it is one.
 
+    Parameters
+    ----------
+    who : str
+        Whose penalty it is, for messages.
+    penalty : penalty or None
+        None passes.
+    C, d : int
+        Outputs and features of the model.
+
     Raises
     ------
     TypeError, ValueError
         If it is no NamedTuple with value, prox and conjugate, or refuses its own parameters.
+
+    Examples
+    --------
+    >>> from fedconvex.penalties import L1, check_penalty
+    >>> check_penalty("Problem", L1(0.1), 1, 3)
+    L1(strength=0.1)
     """
     if penalty is None:
         return None

@@ -31,7 +31,25 @@ _KEY_WORDS, _AGREED = 4, 2  # 8-byte words of a public key, and of what says who
 
 
 class Preprocessing(NamedTuple):
-    """A record that was fitted by sums over clients, and what it cost."""
+    """A record that was fitted by sums over clients, and what it cost.
+
+    Attributes
+    ----------
+    columns : Columns
+        The record: levels, means and scales, which every site applies alike.
+    rounds : int
+        Questions to all clients.
+    floats_up, floats_down : int
+        8-byte numbers from all clients, and to them.
+
+    Examples
+    --------
+    >>> from fedconvex.preprocessing import Preprocessing
+    >>> from fedconvex.tables import read_table
+    >>> _, columns = read_table({"age": [61.0, 37.0], "y": [1.0, 2.5], "ward": ["a", "b"]}, target="y", client="ward")
+    >>> Preprocessing(columns, rounds=2, floats_up=12, floats_down=4).rounds
+    2
+    """
 
     columns: Columns
     rounds: int  # questions to all clients

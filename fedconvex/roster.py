@@ -13,7 +13,27 @@ __all__ = ["Roster"]
 
 @dataclass(frozen=True, eq=False)
 class Roster:
-    """The clients of a federation as a server knows them: names, keys of draws and numbers of rows, but no row."""
+    """The clients of a federation as a server knows them: names, keys of draws and numbers of rows, but no row.
+
+    Attributes
+    ----------
+    labels, ids : array (K,)
+        Names, and keys of the clients' draws.
+    sizes, masses : array (K,)
+        Rows of each client, and sums of their weights.
+    d : int
+        Features.
+    domain_labels : array (p,) or None
+        Names of the domains, if rows carry any.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation
+    >>> from fedconvex.roster import Roster
+    >>> roster = Federation.from_clients([([[1.0]], [1.0]), ([[1.0], [2.0]], [0.0, 1.0])]).roster
+    >>> isinstance(roster, Roster), roster.sizes.tolist(), roster.n
+    (True, [1, 2], 3)
+    """
 
     labels: np.ndarray  # (K,)
     ids: np.ndarray  # (K,) keys of the clients' draws

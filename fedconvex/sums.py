@@ -14,7 +14,15 @@ __all__ = ["PlainSums", "as_sums"]
 
 @equal_by_type
 class PlainSums(NamedTuple):
-    """The clients' answers reach the server, which adds them."""
+    """The clients' answers reach the server, which adds them.
+
+    Examples
+    --------
+    >>> from fedconvex import SCAFFOLD
+    >>> from fedconvex.methods import PlainSums
+    >>> SCAFFOLD(step_size=0.1).sums == PlainSums()  # the default
+    True
+    """
 
     def send(self, reply: Any, ids: np.ndarray, draws: Any) -> Any:
         """Return the reply."""
@@ -28,7 +36,27 @@ class PlainSums(NamedTuple):
 
 
 def as_sums(who: str, x: Any) -> Any:
-    """Return a way in which the server learns sums."""
+    """Return a way in which the server learns sums, or raise unless it is one.
+
+    Parameters
+    ----------
+    who : str
+        Whose setting it is, for messages.
+    x : PlainSums or SecureSums
+        Or an object of your own with ``send`` and ``add``.
+
+    Raises
+    ------
+    TypeError
+        If it has not both.
+
+    Examples
+    --------
+    >>> from fedconvex.methods import PlainSums
+    >>> from fedconvex.secure import as_sums
+    >>> as_sums("Mine.sums", PlainSums())
+    PlainSums()
+    """
     if isinstance(x, type) or not (hasattr(x, "send") and hasattr(x, "add")):  # a generator has one of them
         raise wrong_type(who, "be PlainSums() or SecureSums()", f"{x!r}")
     return x

@@ -37,7 +37,35 @@ REFUSE = "refuse"  # the round needs everybody who was asked
 
 
 class LocalSteps(NamedTuple):
-    """Mini-batch steps of a client on its own rows, from the model that it was sent."""
+    """Mini-batch steps of a client on its own rows, from the model that it was sent.
+
+    Attributes
+    ----------
+    step_size : float, tuple (R,) or schedule
+        As the method was given it.
+    steps, batch_size, sizes : int array (K,)
+        Steps in a round; rows per step, all rows for full batches; n_k.
+    replacement : bool
+        Whether rows are drawn with replacement.
+    plain : bool
+        Whether a step is w <- w - eta grad f_k(w; b), and nothing else.
+    fresh : bool
+        Whether batches are drawn independently of each other, and are of one size.
+    factor : array (K,)
+        By which clients multiply step_size.
+    by_weight : bool
+        Whether rows are drawn with probabilities of their weights.
+
+    Examples
+    --------
+    >>> from fedconvex import FedAvg, Problem, Squared
+    >>> from fedconvex.datasets import linear_federation
+    >>> from fedconvex.traits import traits_of
+    >>> problem = Problem(linear_federation(n_clients=2, seed=0).federation, Squared())
+    >>> local = traits_of(FedAvg(step_size=0.1, local_steps=3, batch_size=5), problem).local
+    >>> local.steps.tolist(), local.batch_size.tolist(), local.full
+    ([3, 3], [5, 5], False)
+    """
 
     step_size: Any  # as the method was given it: a float, a tuple (R,) or a schedule
     steps: np.ndarray  # (K,) in a round
@@ -61,7 +89,24 @@ class LocalSteps(NamedTuple):
 
 
 class Controls(NamedTuple):
-    """Control variates of clients, started at zero: steps along g - c_k + c, c = sum_k p_k c_k."""
+    """Control variates of clients, started at zero: steps along g - c_k + c, c = sum_k p_k c_k.
+
+    Attributes
+    ----------
+    option : {1, 2}
+        c_k^+ is 1: the full gradient at the server's model, 2: the mean of the gradients of the local steps.
+    server_step : float
+        beta of w <- w + beta (K/m) sum over the m participants of p_k (w_k - w).
+
+    Examples
+    --------
+    >>> from fedconvex import SCAFFOLD, Problem, Squared
+    >>> from fedconvex.datasets import linear_federation
+    >>> from fedconvex.traits import traits_of
+    >>> problem = Problem(linear_federation(n_clients=2, seed=0).federation, Squared())
+    >>> traits_of(SCAFFOLD(step_size=0.1, option=1), problem).controls
+    Controls(option=1, server_step=1.0)
+    """
 
     option: int  # c_k^+ is 1: the full gradient at the server's model, 2: the mean of the gradients of the local steps
     server_step: float  # beta of w <- w + beta (K/m) sum over the m participants of p_k (w_k - w)
@@ -69,6 +114,27 @@ class Controls(NamedTuple):
 
 class Traits(NamedTuple):
     """What is known of a method's rounds on a problem; the defaults say that nothing is.
+
+    Attributes
+    ----------
+    local : LocalSteps or None
+        None where clients do something else.
+    server_step : float or None
+        beta of w <- w + beta (sum_k q_k w_k - w), q_k the weights of the participants.
+    sampling : str
+        "everyone", "uniform" (different clients), "proportional" (draws with probabilities p_k), "scaled" or "other".
+    participants : int
+        Clients, or draws, in a round.
+    drawn : tuple of str
+        What is random: clients, batches, stragglers, domains, rows, ...
+    proximal : float, tuple or None
+        mu: clients add (mu/2) ‖. - w‖^2, w the model they were sent; solved exactly if local is None.
+    controls : Controls or None
+        Control variates.
+    by_round : bool
+        Whether rounds may depend on their number too: decaying steps, turns that are not in the state.
+    random_steps : LocalSteps or None
+        In the place of `local` where their number is drawn: ``steps`` are means.
 
     Examples
     --------
@@ -114,7 +180,24 @@ class Traits(NamedTuple):
 
 
 def traits_of(method: Any, problem: Any) -> Traits:
-    """Return what a method declares about its rounds on a problem, or that nothing is known."""
+    """Return what a method declares about its rounds on a problem, or that nothing is known.
+
+    Parameters
+    ----------
+    method : method
+        With its settings.
+    problem : problem
+        That it runs on.
+
+    Examples
+    --------
+    >>> from fedconvex import FedSGD, Problem, Squared
+    >>> from fedconvex.datasets import linear_federation
+    >>> from fedconvex.traits import traits_of
+    >>> problem = Problem(linear_federation(seed=0).federation, Squared())
+    >>> traits_of(FedSGD(step_size=0.1), problem).deterministic, traits_of("something else", problem).drawn
+    (True, ('something',))
+    """
     known = callable(getattr(method, "traits", None)) and not isinstance(method, type)
     return method.traits(problem) if known else Traits()
 
@@ -152,7 +235,19 @@ def stopping(t: Traits, local: LocalSteps, chance: float) -> Traits:
 
 
 class ProblemTraits(NamedTuple):
-    """What a problem has beside plain rows, losses and l2 on all coordinates: in words, empty where it has not."""
+    """What a problem has beside plain rows, losses and l2 on all coordinates: in words, empty where it has not.
+
+    Attributes
+    ----------
+    weights, free, penalty : str
+        Range of the rows' weights; coordinates that l2 leaves out; the penalty. Empty where there are none.
+
+    Examples
+    --------
+    >>> from fedconvex.traits import ProblemTraits
+    >>> ProblemTraits(penalty="L1(strength=0.1)").weights
+    ''
+    """
 
     weights: str = ""  # range of the rows' weights
     free: str = ""  # coordinates that l2 leaves out
@@ -161,6 +256,11 @@ class ProblemTraits(NamedTuple):
 
 def problem_traits(problem: Any) -> ProblemTraits:
     """Return what a problem has, of any kind.
+
+    Parameters
+    ----------
+    problem : problem
+        Of any kind.
 
     Examples
     --------
@@ -185,7 +285,7 @@ _T = TypeVar("_T", bound=type)
 
 
 def not_sent(*fields: str) -> Callable[[_T], _T]:
-    """Declare fields of a Message or Reply that are no communication: diagnostics, or what the other side knows.
+    """Return a decorator: these fields of a Message or Reply are no communication, but diagnostics or known anyway.
 
     Examples
     --------
@@ -203,25 +303,74 @@ def not_sent(*fields: str) -> Callable[[_T], _T]:
 
 
 def sent_apart(*fields: str) -> Callable[[_T], _T]:
-    """Declare fields (R, K, ...) of a Message of which every client is sent its own part only."""
+    """Return a decorator: of these fields (R, K, ...) of a Message every client is sent its own part only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from typing import NamedTuple
+    >>> from fedconvex.traits import sent_apart
+    >>> @sent_apart("c")
+    ... class Message(NamedTuple):
+    ...     w: np.ndarray
+    ...     c: np.ndarray  # (R, K, d)
+    >>> Message.per_client
+    ('c',)
+    """
     return lambda cls: _declared(cls, "per_client", fields)
 
 
 def counted_by(field: str) -> Callable[[_T], _T]:
-    """Declare that a field of whole numbers, (R, K) of a Message or (R, m) of a Reply, says what each client pays.
+    """Return a decorator: a field of whole numbers, (R, K) of a Message, (R, m) of a Reply, says what each client pays.
 
     Nothing else in it is counted then: for clients that are sent, or answer, different numbers of entries.
+
+    Parameters
+    ----------
+    field : str
+        Its name.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from typing import NamedTuple
+    >>> from fedconvex.traits import counted_by
+    >>> @counted_by("entries")
+    ... class Reply(NamedTuple):
+    ...     g: np.ndarray
+    ...     entries: np.ndarray  # (R, m)
+    >>> Reply.counted
+    ('entries',)
     """
     return lambda cls: _declared(cls, "counted", (field,))
 
 
 def sent_by_place(*fields: str) -> Callable[[_T], _T]:
-    """Declare fields (R, m, ...) of a Message of which the i-th client of the round is sent the i-th part only."""
+    """Return a decorator: of these fields (R, m, ...) of a Message the i-th client of the round is sent the i-th part.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from typing import NamedTuple
+    >>> from fedconvex.traits import sent_by_place
+    >>> @sent_by_place("models")
+    ... class Message(NamedTuple):
+    ...     models: np.ndarray  # (R, m, d)
+    >>> Message.per_place
+    ('models',)
+    """
     return lambda cls: _declared(cls, "per_place", fields)
 
 
 def lost_reply(method: Any, t: int) -> str:
     """Return what a method makes of a client that does not answer in round t: by default it refuses to go on.
+
+    Parameters
+    ----------
+    method : method
+        With its settings.
+    t : int
+        The round.
 
     Examples
     --------

@@ -30,6 +30,12 @@ class Words(NamedTuple):
         What else there is, a part of the sentence each.
     chosen : tuple of str and number
         What is chosen from a problem's constants, with its value where it is one number: "step size", 0.1.
+
+    Examples
+    --------
+    >>> from fedconvex.words import Words
+    >>> Words("FedAvg with 5 local steps", short=("tau 5",), who="everybody takes part").short
+    ('tau 5',)
     """
 
     work: str

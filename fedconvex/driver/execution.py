@@ -43,7 +43,7 @@ def run(
     progress: bool | None = None,
     transport: Any = None,
 ) -> Result:
-    """Run a method until its certified gap is at most tol, it repeats itself, or all rounds are done.
+    """Return the result of running a method until its gap is at most tol, it repeats itself, or all rounds are done.
 
     Parameters
     ----------

@@ -13,7 +13,16 @@ from fedconvex.fitted import Fitted
 
 
 class Status(enum.Enum):
-    """Why a run ended; the value is a sentence."""
+    """Why a run ended; the value is a sentence.
+
+    Examples
+    --------
+    >>> from fedconvex import FedAvg, Problem, Squared, Status, run
+    >>> from fedconvex.datasets import linear_federation
+    >>> problem = Problem(linear_federation(seed=0).federation, Squared())
+    >>> run(FedAvg(step_size=0.1), problem, rounds=3).status is Status.ROUND_LIMIT
+    True
+    """
 
     CONVERGED = "The certified gap of every trajectory is at most tol."
     ROUND_LIMIT = "All rounds were run before the certified gap fell to tol."
@@ -22,11 +31,33 @@ class Status(enum.Enum):
 
 
 class DivergenceWarning(RuntimeWarning):
-    """A trajectory's objective became infinite, NaN, or 1e10 times what it was; or it ended above its start."""
+    """A trajectory's objective became infinite, NaN, or 1e10 times what it was; or it ended above its start.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from fedconvex import DivergenceWarning, FedSGD, Problem, Squared, run
+    >>> from fedconvex.datasets import linear_federation
+    >>> problem = Problem(linear_federation(seed=0).federation, Squared())
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     result = run(FedSGD(step_size=100.0), problem, rounds=50)
+    >>> caught[0].category is DivergenceWarning, result.status.name
+    (True, 'DIVERGED')
+    """
 
 
 class Trace(dict):
-    """Equal-length arrays by name, also as attributes: ``trace.gap`` is ``trace["gap"]``."""
+    """Equal-length arrays by name, also as attributes: ``trace.gap`` is ``trace["gap"]``.
+
+    Examples
+    --------
+    >>> from fedconvex import FedSGD, Problem, Squared, run
+    >>> from fedconvex.datasets import linear_federation
+    >>> trace = run(FedSGD(step_size=0.1), Problem(linear_federation(seed=0).federation, Squared()), rounds=2).trace
+    >>> trace.round.tolist(), sorted(trace)[:2]
+    ([0, 1, 2], ['floats_down', 'floats_up'])
+    """
 
     def __getattr__(self, name: str) -> np.ndarray:
         try:
@@ -65,6 +96,14 @@ class Result(Fitted):
     proviso : str
         What the certificate rests on beside arithmetic: over sites, that they answer truthfully, and what was checked.
         Empty where the rows were there.
+
+    Examples
+    --------
+    >>> from fedconvex import FedSGD, Problem, Squared, run
+    >>> from fedconvex.datasets import linear_federation
+    >>> result = run(FedSGD(step_size=0.1), Problem(linear_federation(seed=0).federation, Squared()), rounds=5)
+    >>> result.rounds, result.w.shape, bool(result.gap == result.trace.gap[-1])
+    (5, (10,), True)
     """
 
     state: Any

@@ -92,7 +92,14 @@ class Reply(NamedTuple):
 
 @equal_by_type
 class DomainSampling(NamedTuple):
-    """Every domain answers in every round (PerDomain stochastic gradients; all rows without a batch size)."""
+    """Every domain answers in every round (PerDomain stochastic gradients; all rows without a batch size).
+
+    Examples
+    --------
+    >>> from fedconvex.methods import AFL, DomainSampling
+    >>> AFL(step_size=0.1, domain_step_size=0.1).sampling == DomainSampling()  # the default
+    True
+    """
 
     def shares(self, domain_weights: np.ndarray, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
         """Return weights (R, p) of the domains in the gradient and in the losses, of means lambda and 1."""
@@ -107,6 +114,15 @@ class WeightedSampling(NamedTuple):
     ----------
     draws : int
         Domains per round and player, drawn with replacement.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Problem, Squared, run
+    >>> from fedconvex.methods import AFL, WeightedSampling
+    >>> problem = Problem(Federation.from_arrays([[1.0], [1.0]], [0.0, 2.0], [0, 1]), Squared())
+    >>> method = AFL(step_size=0.1, domain_step_size=0.1, sampling=WeightedSampling(2))
+    >>> run(method, problem, rounds=5).rounds
+    5
     """
 
     draws: int = 1

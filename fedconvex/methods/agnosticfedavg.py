@@ -63,7 +63,7 @@ class AgnosticFedAvg(local_work.AveragedWork):
         Local step size.
     domain_step_size : float, array (R,) or `Decay`
         gamma, of the domain weights.
-    local_steps, epochs, batch_size, replacement, batch_draw, participation, client, server
+    local_steps, epochs, batch_size, replacement, shrink, batch_draw, participation, client, server
         As for `fedconvex.FedAvg`; rows are drawn uniformly only.
     window : int
         r, rounds over which the rows of a domain are averaged.

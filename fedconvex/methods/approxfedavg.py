@@ -112,8 +112,10 @@ class ApproxFedAvg(local_work.AveragedWork):
     own_domains : bool
         Divide by the sum over the domains of which the client has rows; else, as published, over all p, where a domain
         without rows has loss 0. A federation without domains is one whose clients are the domains.
-    step_size, local_steps, epochs, batch_size, replacement, batch_draw, participation, client, server, aggregation
+    step_size, local_steps, epochs, batch_size, replacement, shrink, batch_draw
         As for `fedconvex.FedAvg`; rows are drawn uniformly only.
+    participation, client, server, aggregation
+        As for `fedconvex.FedAvg`.
 
     Raises
     ------
@@ -207,7 +209,7 @@ class SoftmaxFedAvg(local_work.AveragedWork):
     mu : float
         Sharpness of the softmax, positive: the objective is within log(p)/mu of the worst domain's loss, and its
         gradient has a Lipschitz constant of up to L + mu G^2, G the largest norm of a domain's gradient.
-    step_size, local_steps, epochs, batch_size, replacement, batch_draw, participation, client, server
+    step_size, local_steps, epochs, batch_size, replacement, shrink, batch_draw, participation, client, server
         As for `fedconvex.FedAvg`; rows are drawn uniformly only.
 
     Raises

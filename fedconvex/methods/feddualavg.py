@@ -71,6 +71,8 @@ class FedDualAvg(proximal_work.ProximalWork):
         Draw the rows of a mini-batch with replacement.
     participation : int, float or scheme
         Clients per round, as for `FedAvg`.
+    shrink : bool
+        Take all rows of clients that have fewer than batch_size.
 
     Raises
     ------

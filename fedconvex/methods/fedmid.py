@@ -56,6 +56,8 @@ class FedMiD(proximal_work.ProximalWork):
     ----------
     step_size, server_step, local_steps, batch_size, replacement, participation
         As for `FedDualAvg`.
+    shrink : bool
+        As for `FedDualAvg`.
 
     Examples
     --------

@@ -82,6 +82,14 @@ class ProximalPoint(NamedTuple):
     tol : float
         Stop at ‖w_k - argmin h_k‖ <= tol (1 + ‖w_k‖), certified by ‖grad h_k‖/(mu + l2), or where rounding stops the
         progress.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, FedProx, Problem, Squared, run
+    >>> from fedconvex.methods import ProximalPoint
+    >>> problem = Problem(Federation.from_clients([([[1.0]], [2.0])]), Squared())
+    >>> run(FedProx(proximal_mu=1.0, solver=ProximalPoint()), problem, rounds=1).w  # argmin (w - 2)^2/2 + w^2/2
+    array([1.])
     """
 
     tol: float = 1e-13
@@ -101,6 +109,15 @@ class Stragglers(NamedTuple):
     drop : bool
         Ignore the answers of those that are late, as FedAvg does in the paper; they are sent and counted all the same.
         In a round in which everybody is late, the average difference is zero. Default: partial solutions are averaged.
+
+    Examples
+    --------
+    >>> from fedconvex import FedProx, Problem, Squared, run
+    >>> from fedconvex.datasets import linear_federation
+    >>> from fedconvex.methods import Stragglers
+    >>> method = FedProx(proximal_mu=0.1, step_size=0.05, local_steps=10, stragglers=Stragglers(0.5))
+    >>> run(method, Problem(linear_federation(seed=0).federation, Squared()), rounds=3).rounds
+    3
     """
 
     share: float
@@ -124,6 +141,16 @@ class AdaptiveProximal(NamedTuple):
         Positive; the paper takes 0.1.
     patience : int
         The paper takes 5.
+
+    Examples
+    --------
+    >>> from fedconvex import FedProx, Problem, Squared, run
+    >>> from fedconvex.datasets import linear_federation
+    >>> from fedconvex.methods import AdaptiveProximal
+    >>> method = FedProx(proximal_mu=AdaptiveProximal(start=1.0), step_size=0.05, local_steps=2)
+    >>> trace = run(method, Problem(linear_federation(seed=0).federation, Squared()), rounds=12).trace
+    >>> float(trace.proximal_mu[0]), bool(trace.proximal_mu[-1] < 1.0)  # shrinks while F falls
+    (1.0, True)
     """
 
     start: float = 0.0
@@ -188,7 +215,7 @@ class FedProx(local_work.AveragedWork):
         mu, at least 0; an array gives every trajectory its own.
     step_size : float, array (R,) or `Decay`
         Local step size; at most 2/(L_k + mu) for full gradients. Required unless there is a solver.
-    local_steps, epochs, batch_size, replacement, batch_draw
+    local_steps, epochs, batch_size, replacement, shrink, batch_draw
         As for `FedAvg`.
     solver : ProximalPoint, optional
         Instead of all of the above: clients solve exactly.

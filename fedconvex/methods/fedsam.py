@@ -45,7 +45,7 @@ class FedSAM(local_work.AveragedWork):
         Local step size eta; an array gives every trajectory its own.
     rho : float, array (R,) or `Decay`
         Length of the perturbation, at least 0, in units of w.
-    local_steps, epochs, batch_size, replacement, batch_draw
+    local_steps, epochs, batch_size, replacement, shrink, batch_draw
         As for `FedAvg`; each step takes two gradients of its mini-batch.
     participation : int, float or scheme
         Clients per round, as for `FedAvg`.

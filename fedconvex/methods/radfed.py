@@ -72,7 +72,7 @@ class RADFed(local_work.LocalWork):
         m, at most the number of clients; m clients work in every round. Default: as many as there are clients.
     redistributions : int
         S, trainings of every model between two averages; 1 is FedAvg with plain averages.
-    local_steps, epochs, batch_size, replacement, batch_draw
+    local_steps, epochs, batch_size, replacement, shrink, batch_draw
         As for `FedAvg`, at every training of a model.
 
     Raises

@@ -74,7 +74,7 @@ class SCAFFOLD(local_work.LocalWork):
     ----------
     step_size : float, array (R,) or `Decay`
         eta_l; an array gives every trajectory its own.
-    local_steps, epochs, batch_size, replacement, batch_draw
+    local_steps, epochs, batch_size, replacement, shrink, batch_draw
         As for `FedAvg`; K is the number of local steps.
     participation : int or float
         S: a number of clients or a share of them, drawn uniformly without replacement.

@@ -20,7 +20,16 @@ _FAR, _DEEP = 1e16, 600.0
 
 @equal_by_type
 class ProjectedStep(NamedTuple):
-    """lambda <- the Euclidean projection of lambda + gamma g."""
+    """lambda <- the Euclidean projection of lambda + gamma g.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.methods import ProjectedStep
+    >>> from fedconvex.simplex.uncertainty import Simplex
+    >>> ProjectedStep().ascend(Simplex(), np.array([[0.5, 0.5]]), np.array([[0.4, 0.0]]))
+    array([[0.7, 0.3]])
+    """
 
     def ascend(self, uncertainty_set: Any, domain_weights: np.ndarray, g: np.ndarray) -> np.ndarray:
         """Return the next domain weights (R, p) after the scaled ascent directions g (R, p)."""
@@ -34,7 +43,16 @@ class ProjectedStep(NamedTuple):
 
 @equal_by_type
 class EntropicStep(NamedTuple):
-    """lambda <- argmax <gamma g, .> - KL(.‖lambda): exponentiated gradients, on the simplex lambda_i exp(gamma g_i)."""
+    """lambda <- argmax <gamma g, .> - KL(.‖lambda): exponentiated gradients, on the simplex lambda_i exp(gamma g_i).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.methods import EntropicStep
+    >>> from fedconvex.simplex.uncertainty import Simplex
+    >>> EntropicStep().ascend(Simplex(), np.array([[0.5, 0.5]]), np.array([[np.log(3.0), 0.0]]))
+    array([[0.75, 0.25]])
+    """
 
     def ascend(self, uncertainty_set: Any, domain_weights: np.ndarray, g: np.ndarray) -> np.ndarray:
         """Return the next domain weights (R, p) after the scaled ascent directions g (R, p)."""

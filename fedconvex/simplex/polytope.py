@@ -24,12 +24,27 @@ from fedconvex.simplex.inputs import EPS
 class Infeasible(ValueError):
     """The polytope {x >= 0, sum x = s, A x <= b} is empty.
 
+    Parameters
+    ----------
+    message : str
+        What is empty, and why.
+
     Attributes
     ----------
     certificate : array (m,)
         y >= 0 with sum y = 1 and s min_i (A'y)_i > b'y: no point of the simplex satisfies y'A x <= y'b (Farkas).
     violation : float
         s min_i (A'y)_i - b'y > 0: every point of the simplex violates some row by at least this.
+
+    Examples
+    --------
+    >>> from fedconvex.simplex import Infeasible
+    >>> from fedconvex.simplex.uncertainty import Polytope
+    >>> try:
+    ...     Polytope([[1.0, 1.0]], [0.5]).project([0.5, 0.5])  # x + y = 1 is not at most 1/2
+    ... except Infeasible as error:
+    ...     print(error.certificate, error.violation)
+    [1.] 0.5
     """
 
     def __init__(self, message: str, certificate: np.ndarray, violation: float) -> None:

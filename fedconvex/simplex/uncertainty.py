@@ -280,6 +280,11 @@ def _family(c: np.ndarray, row: np.ndarray, nu: float) -> _Tilted:
 class Point:
     """A single vector of domain weights: agnostic learning becomes plain minimisation of sum lambda_k F_k.
 
+    Parameters
+    ----------
+    domain_weights : array (p,)
+        At least 0, of sum 1.
+
     Examples
     --------
     >>> from fedconvex.simplex.uncertainty import Point

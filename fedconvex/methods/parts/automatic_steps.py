@@ -30,6 +30,13 @@ def resolved(method: Any, problem: Problem) -> tuple[Any, DefaultStep | None]:
 
     `run` and `iterate` do this by themselves.
 
+    Parameters
+    ----------
+    method : method
+        Whose step_size may be "auto".
+    problem : problem
+        Of a kind that the method is made for.
+
     Raises
     ------
     TypeError, ValueError

@@ -98,6 +98,13 @@ class RandK(NamedTuple):
     ----------
     k : int
         Entries that are sent, with their indices.
+
+    Examples
+    --------
+    >>> from fedconvex.methods import RandK
+    >>> c = RandK(2)
+    >>> c.omega(10), c.bits(10)  # d/k - 1, and the bits of two indices
+    (4.0, 8)
     """
 
     k: int
@@ -146,6 +153,13 @@ class Dithering(NamedTuple):
     ----------
     Alistarh, Grubic, Li, Tomioka, Vojnovic, "QSGD: communication-efficient SGD via gradient quantization and encoding",
     NIPS 2017, Lemma 3.1. Here codes have a fixed length.
+
+    Examples
+    --------
+    >>> from fedconvex.methods import Dithering
+    >>> c = Dithering(4)
+    >>> c.omega(16), c.bits(16)
+    (1.0, 64)
     """
 
     levels: int

@@ -20,7 +20,15 @@ from fedconvex.fields import positive, share
 
 @equal_by_type
 class ClientSGD(NamedTuple):
-    """Plain steps w <- w - a g."""
+    """Plain steps w <- w - a g.
+
+    Examples
+    --------
+    >>> from fedconvex import FedAvg
+    >>> from fedconvex.methods import ClientSGD
+    >>> FedAvg(step_size=0.1).client == ClientSGD()  # the default
+    True
+    """
 
     def plain(self):
         """Whether steps may be added to the model row by row."""
@@ -40,6 +48,14 @@ class ClientMomentum(NamedTuple):
     ----------
     beta : float
         In [0, 1).
+
+    Examples
+    --------
+    >>> from fedconvex import FedAvg, Federation, Problem, Squared, run
+    >>> from fedconvex.methods import ClientMomentum
+    >>> problem = Problem(Federation.from_clients([([[1.0]], [1.0])]), Squared())
+    >>> run(FedAvg(step_size=0.1, local_steps=2, client=ClientMomentum(0.5)), problem, rounds=1).w.round(3)
+    array([0.24])
     """
 
     beta: float = 0.9
@@ -65,6 +81,14 @@ class ClientAdam(NamedTuple):
         In [0, 1).
     epsilon : float
         Positive.
+
+    Examples
+    --------
+    >>> from fedconvex import FedAvg, Federation, Problem, Squared, run
+    >>> from fedconvex.methods import ClientAdam
+    >>> problem = Problem(Federation.from_clients([([[1.0]], [1.0])]), Squared())
+    >>> run(FedAvg(step_size=0.1, client=ClientAdam()), problem, rounds=1).w.round(3)  # Adam's first step
+    array([0.1])
     """
 
     beta1: float = 0.9
@@ -89,7 +113,15 @@ class ClientAdam(NamedTuple):
 
 @equal_by_type
 class Averaging(NamedTuple):
-    """w <- the weighted average of the clients' models."""
+    """w <- the weighted average of the clients' models.
+
+    Examples
+    --------
+    >>> from fedconvex import FedAvg
+    >>> from fedconvex.methods import Averaging
+    >>> FedAvg(step_size=0.1).server == Averaging()  # the default
+    True
+    """
 
     @property
     def plain_step(self) -> float:
@@ -117,6 +149,14 @@ class ServerSGD(NamedTuple):
         In [0, 1).
     nesterov : bool
         Step along momentum m + Delta instead (FedAvgM with Nesterov's look-ahead: Hsu et al. 2019).
+
+    Examples
+    --------
+    >>> from fedconvex import FedAvg, Federation, Problem, Squared, run
+    >>> from fedconvex.methods import ServerSGD
+    >>> problem = Problem(Federation.from_clients([([[1.0]], [1.0])]), Squared())
+    >>> run(FedAvg(step_size=0.1, server=ServerSGD(1.0, momentum=0.5)), problem, rounds=2).w.round(3)
+    array([0.24])
     """
 
     step_size: float = 1.0
@@ -172,6 +212,16 @@ class ServerAdagrad(NamedTuple):
         Positive; v starts at tau^2.
     beta1 : float
         Momentum m <- beta1 m + (1 - beta1) Delta, in [0, 1).
+
+    Examples
+    --------
+    >>> from fedconvex import FedAvg, Problem, Squared, run
+    >>> from fedconvex.datasets import linear_federation
+    >>> from fedconvex.methods import ServerAdagrad
+    >>> problem = Problem(linear_federation(2, 2, 5, seed=0).federation, Squared())
+    >>> result = run(FedAvg(step_size=0.1, server=ServerAdagrad(0.3)), problem, rounds=30)
+    >>> bool(result.gap < 0.1 * result.trace.gap[0])
+    True
     """
 
     step_size: float = 0.1
@@ -194,6 +244,16 @@ class ServerAdam(NamedTuple):
         Positive; v starts at tau^2.
     beta1, beta2 : float
         In [0, 1).
+
+    Examples
+    --------
+    >>> from fedconvex import FedAvg, Problem, Squared, run
+    >>> from fedconvex.datasets import linear_federation
+    >>> from fedconvex.methods import ServerAdam
+    >>> problem = Problem(linear_federation(2, 2, 5, seed=0).federation, Squared())
+    >>> result = run(FedAvg(step_size=0.1, server=ServerAdam(0.1)), problem, rounds=30)
+    >>> bool(result.gap < 0.1 * result.trace.gap[0])
+    True
     """
 
     step_size: float = 0.1
@@ -217,6 +277,16 @@ class ServerYogi(NamedTuple):
         Positive; v starts at tau^2.
     beta1, beta2 : float
         In [0, 1).
+
+    Examples
+    --------
+    >>> from fedconvex import FedAvg, Problem, Squared, run
+    >>> from fedconvex.datasets import linear_federation
+    >>> from fedconvex.methods import ServerYogi
+    >>> problem = Problem(linear_federation(2, 2, 5, seed=0).federation, Squared())
+    >>> result = run(FedAvg(step_size=0.1, server=ServerYogi(0.1)), problem, rounds=30)
+    >>> bool(result.gap < 0.1 * result.trace.gap[0])
+    True
     """
 
     step_size: float = 0.1

@@ -49,6 +49,15 @@ class ProportionalSampling(NamedTuple):
     ----------
     draws : int
         Draws per round, at least 1.
+
+    Examples
+    --------
+    >>> from fedconvex import FedAvg, Problem, Squared, run
+    >>> from fedconvex.datasets import linear_federation
+    >>> from fedconvex.methods import ProportionalSampling
+    >>> problem = Problem(linear_federation(seed=0).federation, Squared())
+    >>> run(FedAvg(step_size=0.1, participation=ProportionalSampling(3)), problem, rounds=2).rounds
+    2
     """
 
     draws: int

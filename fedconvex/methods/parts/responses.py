@@ -37,6 +37,12 @@ class GradientResponse(NamedTuple):
         smoothnesses and K players, did in 799 of 800 random games.
     local_steps : int
         In a round.
+
+    Examples
+    --------
+    >>> from fedconvex.methods import FLGame, GradientResponse
+    >>> FLGame(buffer=1, response=GradientResponse(0.1, local_steps=5)).response.local_steps
+    5
     """
 
     step_size: float
