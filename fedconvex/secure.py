@@ -31,6 +31,15 @@ __all__ = ["Circle", "Party", "PlainSums", "SecureSums", "agreement", "as_sums",
 def encode(x: np.ndarray, bits: int, parties: int) -> np.ndarray:
     """Return round(x 2^bits) in Z/2^64.
 
+    Parameters
+    ----------
+    x : array
+        Finite numbers.
+    bits : int
+        Behind the binary point, at most 52.
+    parties : int
+        Clients whose numbers are summed.
+
     Raises
     ------
     ValueError
@@ -56,7 +65,22 @@ def encode(x: np.ndarray, bits: int, parties: int) -> np.ndarray:
 
 
 def decode(total: np.ndarray, bits: int) -> np.ndarray:
-    """Return the numbers that a sum of encoded ones stands for."""
+    """Return the numbers that a sum of encoded ones stands for.
+
+    Parameters
+    ----------
+    total : array of uint64
+        A sum of encoded numbers in Z/2^64.
+    bits : int
+        Behind the binary point, as they were encoded.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.secure import decode, encode
+    >>> decode(encode(np.array([0.1]), 2, 1), 2)  # two bits: quarters
+    array([0.])
+    """
     if type(total) is not np.ndarray or total.dtype != np.uint64:
         got = f"{total.dtype}" if isinstance(total, np.ndarray) else type(total).__name__
         raise wrong_type("secure.decode: total", "be an array of uint64", got, "secure.encode makes one")
@@ -75,6 +99,17 @@ def agreement(everybody: Mapping[int, bytes]) -> bytes:
     """Return the fingerprint (8 bytes) of who takes part with which public key.
 
     Clients that were told different things have different masks and different fingerprints: their sum is refused.
+
+    Parameters
+    ----------
+    everybody : mapping from int to bytes
+        Public keys by the clients' numbers.
+
+    Examples
+    --------
+    >>> from fedconvex.secure import agreement
+    >>> agreement({0: b"a", 1: b"b"}) == agreement({1: b"b", 0: b"a"}), agreement({0: b"a"}) == agreement({0: b"b"})
+    (True, False)
     """
     keys = isinstance(everybody, Mapping) and all(isinstance(v, bytes) for v in everybody.values())
     if not keys or not all(isinstance(k, (int, np.integer)) for k in everybody):
@@ -97,6 +132,16 @@ class Party:
     ------
     ModuleNotFoundError
         Without the package ``cryptography`` (``pip install 'fedconvex[secure]'``).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.secure import Party, decode, encode, sum_of
+    >>> one, two = Party(0), Party(1)
+    >>> keys = {0: one.public, 1: two.public}
+    >>> masked = {p.number: p.mask(encode(np.array([1.5]), 24, 2), keys, b"round 3") for p in (one, two)}
+    >>> decode(sum_of(masked, keys), 24)
+    array([3.])
     """
 
     def __init__(self, number: int, secret: bytes | None = None) -> None:
@@ -183,10 +228,28 @@ class Party:
 def sum_of(masked: Mapping[int, np.ndarray], everybody: Any) -> np.ndarray:
     """Return the sum of the masked vectors in Z/2^64, in which all masks cancel.
 
+    Parameters
+    ----------
+    masked : mapping from int to array (L,) of uint64
+        By the clients' numbers, as `Party.mask` returns them.
+    everybody : mapping from int to bytes
+        Public keys of all that agreed on masks.
+
     Raises
     ------
     ValueError
         If a client of the agreement is missing: without it the masks do not cancel.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.secure import Party, decode, encode, sum_of
+    >>> one, two = Party(0), Party(1)
+    >>> keys = {0: one.public, 1: two.public}
+    >>> said = {0: np.array([2.0]), 1: np.array([3.0])}
+    >>> masked = {p.number: p.mask(encode(said[p.number], 24, 2), keys, b"") for p in (one, two)}
+    >>> decode(sum_of(masked, keys), 24)
+    array([5.])
     """
     instance("secure.sum_of: masked", masked, Mapping)
     agreement(everybody)
@@ -203,7 +266,23 @@ def sum_of(masked: Mapping[int, np.ndarray], everybody: Any) -> np.ndarray:
 
 
 class Circle(NamedTuple):
-    """Clients that have exchanged public keys once; their masks differ from context to context."""
+    """Clients that have exchanged public keys once; their masks differ from context to context.
+
+    Attributes
+    ----------
+    parties : tuple of Party
+        The clients of one process.
+    everybody : dict from int to bytes
+        Their public keys.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.secure import Circle
+    >>> circle = Circle.of(np.arange(3))
+    >>> len(circle.parties), sorted(circle.everybody)
+    (3, [0, 1, 2])
+    """
 
     parties: tuple[Party, ...]
     everybody: dict[int, bytes]

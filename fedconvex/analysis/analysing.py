@@ -34,7 +34,7 @@ def analyse(
     reference: Mapping[str, Any] | None = None, event: str | None = None, entry: str | None = None,
     strata: str | None = None, ties: str = "efron", firth: bool = False, **reading: Any,
 ) -> Analysis:  # fmt: skip
-    """Fit a generalised linear model to the rows of all clients by maximum likelihood, with standard errors.
+    """Return a generalised linear model fitted to the rows of all clients by maximum likelihood, with standard errors.
 
     Parameters
     ----------

@@ -67,6 +67,16 @@ class Analysis:
     site_intercepts : bool
     profile : ProfileIntervals or None
         Enclosures of the ends of profile-likelihood intervals, if they were asked for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.analysis import analyse
+    >>> dose, ward = np.tile(np.arange(6.0), 10), np.repeat(["a", "b"], 30)
+    >>> pain = 2.0 + 0.5 * dose + np.sin(np.arange(60.0))
+    >>> found = analyse({"dose": dose, "ward": ward, "pain": pain}, target="pain", client="ward")
+    >>> found.names, np.round(found.estimates, 2).tolist(), found.residual_df
+    (('Intercept', 'dose'), [1.81, 0.59], 58.0)
     """
 
     rows: Rows

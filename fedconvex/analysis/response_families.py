@@ -22,7 +22,45 @@ _EPS = float(np.finfo(float).eps)
 
 @dataclass(frozen=True, repr=False)
 class Family:
-    """One family with its link. Functions take scores z (n,) and responses y (n,) and return an array (n,)."""
+    """One family with its link. Functions take scores z (n,) and responses y (n,) and return an array (n,).
+
+    Attributes
+    ----------
+    name, loss, link : str
+        On the command line; in fedconvex.losses; of the link.
+    mean, variance : callable
+        mu of the score z, and V of mu.
+    value, slope, curvature : callable
+        l of (z, y), dl/dz, and the observed information of a row.
+    expected_curvature : callable
+        Of z: the expected information, which R's glm and statsmodels report.
+    self_concordance : float
+        c with |l'''| <= c l''.
+    dispersion : {"1", "residual", "Pearson"}
+        Known; 2 N/(n - p); Pearson's.
+    parameters : int
+        Beside the coefficients, counted by AIC.
+    exponentiated : str
+        What exp(coefficient) is called; "" where it has no name.
+    row_constant : callable or None
+        Of y: what a site sums besides l for the log-likelihood.
+    terms : callable
+        Of (z, y): sizes of what l is computed from, which its rounding goes by.
+    refuse : callable
+        What is wrong with y, or "".
+    canonical : bool
+        Whether the link is the canonical one, so that observed and expected information agree.
+    curvature_of : callable, optional
+        The curvature from (slope, y), where that is cheaper.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.analysis import negative_binomial
+    >>> family = negative_binomial(2.0)
+    >>> family.link, family.exponentiated, family.variance(np.array([4.0]))  # mu + mu^2/2
+    ('log', 'rate ratio', array([12.]))
+    """
 
     name: str  # on the command line
     loss: str  # in fedconvex.losses
@@ -210,10 +248,25 @@ GAMMA = Family(
 def negative_binomial(theta: float) -> Family:
     """Return the family with variance mu + mu^2/theta, theta given.
 
+    Parameters
+    ----------
+    theta : float
+        Shape, positive; the family nears Poisson's as it grows.
+
     Raises
     ------
     TypeError, ValueError
         If theta is no positive finite number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.analysis import analyse, negative_binomial
+    >>> falls, ward = np.tile([0.0, 1.0, 5.0, 2.0], 10), np.repeat(["a", "b"], 20)
+    >>> table = {"age": np.tile([60.0, 70.0, 80.0, 90.0], 10), "ward": ward, "falls": falls}
+    >>> found = analyse(table, target="falls", client="ward", family=negative_binomial(1.5))
+    >>> np.round(found.estimates, 3).tolist()
+    [-5.642, 0.081]
     """
     theta = real("theta", theta, low=0.0, strict=True)
     log_theta = float(np.log(theta))

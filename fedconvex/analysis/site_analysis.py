@@ -22,7 +22,7 @@ def analyse_sites(
     plan: AnalysisPlan, roster: Roster, transport: Any, *, robust: str | None = None, level: float = 0.95,
     intervals: str = "wald", require: int | None = None,
 ) -> Analysis:  # fmt: skip
-    """Fit the model of a plan to rows that stay at their sites, with standard errors.
+    """Return the model of a plan, fitted to rows that stay at their sites, with standard errors.
 
     Parameters
     ----------

@@ -113,6 +113,24 @@ class AnalysisPlan:
         The coefficients.
     family : Family
     site_intercepts : bool
+    coding : Coding
+        How a site makes columns and responses of its table.
+    terms : dict from term to columns
+        Which coefficients belong to a term of the formula.
+    notes : tuple of pairs
+        What was decided about columns, for the page.
+    units : tuple of two arrays
+        Centres and scales of the columns, the same at all sites.
+    sums : PlainSums or SecureSums
+        How the server learns the sums over sites.
+
+    Examples
+    --------
+    >>> from fedconvex.analysis import plan_analysis
+    >>> book = {"age": [40, 70], "ill": ["no", "yes"], "ward": ["a", "b"]}
+    >>> plan = plan_analysis(book, target="ill", client="ward")
+    >>> plan.names, plan.family.name, plan.roster({"a": 120, "b": 80}).federation.K
+    (('Intercept', 'age'), 'logistic', 2)
     """
 
     coding: Coding

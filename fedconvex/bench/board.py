@@ -93,6 +93,14 @@ class Board:
         SHA-256 of the data by problem; empty where it is not fixed.
     apart : mapping
         Solvers that were named and are for no problem of the suite, with what they minimise.
+
+    Examples
+    --------
+    >>> from fedconvex.bench import Case, bench
+    >>> tiny = Case("tiny", "linear", {"n_clients": 3, "n_features": 2}, "squared")
+    >>> board = bench(suite=[tiny], against=["fedsgd"], targets=[1e-3])
+    >>> board.problems, board.solvers, board.reached("fedsgd", 1e-3)
+    (['tiny'], ['fedsgd'], (1, 1))
     """
 
     cells: tuple[Cell, ...]

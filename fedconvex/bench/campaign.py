@@ -64,7 +64,7 @@ def bench(
     trial: int = 8,
     progress: Progress | None = None,
 ) -> Board:
-    """Run solvers on the problems of a suite and judge them by certified gaps of their models.
+    """Return the board of solvers on the problems of a suite, judged by certified gaps of their models.
 
     Parameters
     ----------

@@ -31,7 +31,40 @@ IMPORT_SECONDS = 300.0  # that importing somebody's module may take
 
 
 class Arrays(NamedTuple):
-    """A problem as a function is given it: F(w) = sum_k p_k (mean loss over client k's rows + (l2/2)‖w‖^2)."""
+    """A problem as a function is given it: F(w) = sum_k p_k (mean loss over client k's rows + (l2/2)‖w‖^2).
+
+    Attributes
+    ----------
+    X : list of array (n_k, d)
+        Rows of every client, dense or CSR.
+    y : list of array (n_k,)
+        Their targets.
+    weights : array (K,)
+        p_k.
+    loss : str
+        "squared", "logistic", ...
+    l2 : float
+        At least 0.
+    start : array of the model's shape
+        w_0.
+
+    Examples
+    --------
+    A solver as a function: it returns the model after every round.
+
+    >>> import numpy as np
+    >>> from fedconvex.bench import Arrays
+    >>> def descent(arrays, settings, rounds):
+    ...     w, out = arrays.start.copy(), []
+    ...     for _ in range(rounds):
+    ...         each = [X.T @ (X @ w - y) / len(y) for X, y in zip(arrays.X, arrays.y)]
+    ...         w = w - settings["step_size"] * (arrays.weights @ np.array(each) + arrays.l2 * w)
+    ...         out.append(w)
+    ...     return out
+    >>> one = Arrays([np.ones((1, 1))], [np.array([2.0])], np.ones(1), "squared", 0.0, np.zeros(1))
+    >>> descent(one, {"step_size": 0.5}, 2)
+    [array([1.]), array([1.5])]
+    """
 
     X: list[Any]  # (n_k, d) of every client, dense or CSR
     y: list[np.ndarray]  # (n_k,)
@@ -75,6 +108,13 @@ class Solver:
         Whether it comes from outside of the package: only then is it looked at in a process of its own.
     tuned : bool
         Whether its step size is searched for, at a cost that counts.
+
+    Examples
+    --------
+    >>> from fedconvex.bench import named
+    >>> solver = named("fedsgd")
+    >>> solver.name, solver.kind, solver.own, solver.tunable()
+    ('fedsgd', 'class', False, True)
     """
 
     name: str

@@ -53,7 +53,7 @@ def compare(
     min_rows: int = MIN_ROWS, level: float = 0.95, seed: int = 0, splits: int | str = "auto",
     progress: bool | None = None, **reading: Any,
 ) -> Comparison:  # fmt: skip
-    """Compare one model for all, one that is fair to the worst, models per client, and every client alone.
+    """Return one model for all, one that is fair to the worst, models per client, and every client alone, compared.
 
     Parameters
     ----------

@@ -71,6 +71,21 @@ class Conformance:
         The implementation, as module:function.
     digest : str
         SHA-256 of the rows and the hyper-parameters of the exams that ran.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.conformance import can, conform
+    >>> @can(losses=("squared",), start=False, ridge=False, partial=False, batches=())
+    ... def train(clients, hyper, rounds):
+    ...     w, out, n = 0.0, [], sum(len(y) for _, y in clients)
+    ...     for _ in range(rounds):
+    ...         w = w - hyper["step_size"] * sum(X.T @ (X @ (w + np.zeros(X.shape[1])) - y) for X, y in clients) / n
+    ...         out.append(w)
+    ...     return out
+    >>> found = conform(train, family="fedsgd")
+    >>> found.verdict, found.conforms
+    ('matches', True)
     """
 
     family: str

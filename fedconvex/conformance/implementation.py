@@ -51,6 +51,12 @@ class Abilities(NamedTuple):
         Hyper-parameters that are fixed in it, with their values.
     floats : bool
         Whether ``train`` returns pairs: a model, and how many numbers were sent in the round, to all clients and back.
+
+    Examples
+    --------
+    >>> from fedconvex.conformance import Abilities
+    >>> Abilities(losses=("squared",), partial=False).batches
+    ('epochs', 'steps')
     """
 
     losses: tuple[str, ...] = LOSSES

@@ -13,7 +13,24 @@ BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
 
 
 class Bundled(NamedTuple):
-    """A bundled data set: features (n, d), target (n,), names of the d features."""
+    """A bundled data set: features (n, d), target (n,), names of the d features.
+
+    Attributes
+    ----------
+    X : array (n, d)
+        Features.
+    y : array (n,)
+        Target.
+    names : tuple of d strings
+        Of the features.
+
+    Examples
+    --------
+    >>> from fedconvex.datasets import load_bundled
+    >>> data = load_bundled("diabetes")
+    >>> data.X.shape, data.y.shape, data.names[:2]
+    ((442, 10), (442,), ('age', 'sex'))
+    """
 
     X: np.ndarray
     y: np.ndarray

@@ -148,7 +148,7 @@ def _deviations(who: str, scales: Any, noise_y: Any, noise_z: Any) -> tuple[np.n
 def chain_federation(
     scales: Any = (0.2, 2.0), rows: int = 1000, pairs: int = 5, noise_y: Any = None, noise_z: Any = None, seed: Any = 0
 ) -> Federation:
-    """Sample the chain of `chain_moments`: features (x, z) of so many independent pairs, target the sum of the y.
+    """Return a sample of the chain of `chain_moments`: features (x, z) of independent pairs, target the sum of the y.
 
     Parameters
     ----------

@@ -122,7 +122,7 @@ def load_svmlight(path: str | PathLike[str], n_features: int | None = None, max_
 
 
 def load_npz(path: str | PathLike[str], max_bytes: int = MAX_BYTES) -> Table:
-    """Read arrays from a NumPy .npz archive, without pickle.
+    """Return the arrays of a NumPy .npz archive as a table, read without pickle.
 
     ====================== ===========================================================================================
     key (or)               array

@@ -41,7 +41,24 @@ from fedconvex.federation import Federation
 
 
 class Sharing(NamedTuple):
-    """What `share` returns."""
+    """What `share` returns.
+
+    Attributes
+    ----------
+    federation : Federation
+        The clients, each with its own rows first and then its portion of G.
+    shared : Federation or None
+        G, one client called "shared"; None if fraction = 0.
+    own : array (K,)
+        s_k, the share of a client's rows that were its own.
+
+    Examples
+    --------
+    >>> from fedconvex.datasets import logistic_federation, share
+    >>> found = share(logistic_federation(n_clients=3, seed=1).federation, fraction=0.1)
+    >>> found.federation.K, found.shared.labels.tolist(), bool((found.own < 1.0).all())
+    (3, ['shared'], True)
+    """
 
     federation: Federation  # the clients, each with its own rows first and then its portion of G
     shared: Federation | None  # G, one client called "shared"; None if fraction = 0
@@ -57,7 +74,7 @@ def share(
     holdout: Federation | None = None,
     seed: int = 0,
 ) -> Sharing:
-    """Give every client a random portion of a common set of rows G.
+    """Return the clients, each with a random portion of a common set of rows G.
 
     Without a holdout G is drawn from the clients' own rows, which leave their owners: no row then counts twice at a
     client, and D is what stays. Every client keeps at least one row.

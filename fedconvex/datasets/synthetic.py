@@ -61,6 +61,15 @@ class LinearFederation:
         Heterogeneity at the optimum: zeta_star^2 = sum_k p_k ||grad F_k(w_star)||^2.
     gamma_gap : float
         Gamma = F(w_star) - sum_k p_k F_k(W[k]).
+
+    Examples
+    --------
+    >>> from fedconvex import Problem, Squared
+    >>> from fedconvex.datasets import linear_federation
+    >>> data = linear_federation(n_clients=3, n_features=2, model_shift=1.0)
+    >>> best = Problem(data.federation, Squared()).solve()
+    >>> bool(abs(best.w - data.w_star).max() < 1e-9), data.W.shape
+    (True, (3, 2))
     """
 
     federation: Federation
@@ -86,6 +95,13 @@ class LogisticFederation:
         Shared model, the weighted mean of the client models.
     W : array (K, d)
         The client models: client k's labels are +1 with probability 1 / (1 + exp(-x'W[k])).
+
+    Examples
+    --------
+    >>> from fedconvex.datasets import logistic_federation
+    >>> data = logistic_federation(n_clients=3, n_features=2)
+    >>> data.w.shape, data.W.shape  # without a shift all clients have the shared model
+    ((2,), (3, 2))
     """
 
     federation: Federation
@@ -109,6 +125,14 @@ class FedProxSynthetic:
         Means of the entries of W[k] and b[k].
     v : array (K, d)
         Means of the clients' features.
+
+    Examples
+    --------
+    >>> from fedconvex import Problem, Softmax
+    >>> from fedconvex.datasets import fedprox_synthetic
+    >>> data = fedprox_synthetic(0.5, 0.5, n_users=3, n_features=4, n_classes=3)
+    >>> Problem(data.federation.with_intercept(), Softmax(3), l2=0.1).model_shape, data.b.shape
+    ((3, 5), (3, 3))
     """
 
     federation: Federation
@@ -132,7 +156,7 @@ def linear_federation(
     gamma_gap: float | None = None,
     seed: int = 0,
 ) -> LinearFederation:
-    """Draw a least-squares federation with exactly known minimisers and heterogeneity; dials: see the module.
+    """Return a least-squares federation with exactly known minimisers and heterogeneity; dials: see the module.
 
     Parameters
     ----------
@@ -214,7 +238,7 @@ def logistic_federation(
     condition: float = 10.0,
     seed: int = 0,
 ) -> LogisticFederation:
-    """Draw a federation whose labels follow a logistic model per client; dials: see the module.
+    """Return a federation whose labels follow a logistic model per client; dials: see the module.
 
     Client k's rows are normal with mean m_k and its own covariance, and y = +1 with probability 1 / (1 + exp(-x'w_k)).
 
@@ -268,7 +292,7 @@ def fedprox_synthetic(
     n_features: int = 60,
     n_classes: int = 10,
 ) -> FedProxSynthetic:
-    """Draw the Synthetic(alpha, beta) data of the FedProx paper.
+    """Return the Synthetic(alpha, beta) data of the FedProx paper.
 
     For client k: n_k = floor(lognormal(4, 2)) + 50 rows, u_k ~ N(0, alpha), B_k ~ N(0, beta); entries of W_k and b_k
     ~ N(u_k, 1), entries of v_k ~ N(B_k, 1); rows x ~ N(v_k, diag(j^-1.2)), labels y = argmax(W_k x + b_k), without

@@ -37,6 +37,15 @@ class Table:
         What every row weighs, for ``Federation(sample_weight=)``.
     columns : Columns or None
         What the features were made of, if the rows come from a file.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex import Federation
+    >>> from fedconvex.datasets import Table
+    >>> table = Table(np.eye(3), np.array([0.0, 1.0, 1.0]), clients=np.array(["a", "b", "a"]), classes=("no", "yes"))
+    >>> Federation.from_arrays(table.X, 2 * table.y - 1, table.clients)
+    Federation(2 clients, 3 rows, 3 features, dense)
     """
 
     X: Any

@@ -66,6 +66,14 @@ class TLS:
     At the third site::
 
         serve(site, ("server.example.org", 5555), TLS("site2.pem", "site2.key", "authority.pem"), number=2)
+
+    Files that are missing are named before anything listens:
+
+    >>> from fedconvex.remote import TLS
+    >>> TLS("site2.pem", "site2.key", "authority.pem")  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    ...
+    FileNotFoundError: TLS.certificate must be an existing file; got site2.pem
     """
 
     certificate: str | os.PathLike[str]

@@ -19,11 +19,28 @@ _AGAIN = "start the run again from its checkpoint"
 
 
 class SiteWarning(UserWarning):
-    """An answer of a site was refused, or it refuses to take part."""
+    """An answer of a site was refused, or it refuses to take part.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from fedconvex.remote import SiteWarning
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", SiteWarning)  # a run ends where an answer is refused
+    """
 
 
 class Incident(NamedTuple):
     """An answer that could not be used.
+
+    Attributes
+    ----------
+    round : int
+        -1 before the first one.
+    client : label
+        Whose answer it was.
+    what : str
+        Why it could not be used.
 
     Examples
     --------

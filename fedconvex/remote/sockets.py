@@ -265,7 +265,7 @@ class Exchange:
 
 
 def serve(site: Any, address: Any, credentials: Any, number: int, wait: float = 60.0) -> None:
-    """Answer what a server asks of a site, until the server says that its run is over.
+    """Return None once a server says that its run is over; until then, answer what it asks of a site.
 
     A server that does not listen yet, or whose connection breaks, is tried again; the logger ``fedconvex`` says so.
 
@@ -289,6 +289,14 @@ def serve(site: Any, address: Any, credentials: Any, number: int, wait: float = 
     ConnectionError
         If the server is not reached for so long, its run has ended with an error, or another process has taken the
         site's place.
+
+    Examples
+    --------
+    >>> from fedconvex.remote import Plain, serve
+    >>> serve("no site", "somewhere", Plain(bytes(32)), number=0)
+    Traceback (most recent call last):
+    ...
+    TypeError: serve: site must be a Site; got 'no site'
     """
     if not hasattr(site, "answer"):
         raise wrong_type("serve: site", "be a Site", f"{site!r}")

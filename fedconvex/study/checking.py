@@ -66,6 +66,12 @@ def check_site(study: Study, site: SiteSettings) -> Check:
         found = check_site(read_study("study.toml"), read_site("site.toml"))
         for finding in found.findings:
             print(*finding, sep=" | ")
+
+    >>> from fedconvex.study import check_site
+    >>> check_site("study.toml", None)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    TypeError: check_site: study must be a Study; got ...
     """
     instance("check_site: study", study, Study)
     instance("check_site: site", site, SiteSettings)

@@ -96,6 +96,11 @@ class SiteSettings:
 def read_site(path: str | os.PathLike[str]) -> SiteSettings:
     r"""Return the settings of a site; files are named from the folder in which it stands.
 
+    Parameters
+    ----------
+    path : path
+        Of site.toml.
+
     Raises
     ------
     FileNotFoundError, ValueError, TypeError

@@ -262,7 +262,12 @@ def _labels(labels: list[Any]) -> np.ndarray:
 
 
 def read_sweep(path: str | os.PathLike[str]) -> Sweep:
-    """Read a sweep: a file that `Sweep.save` wrote, or the folder of one that may still be running.
+    """Return a sweep from a file that `Sweep.save` wrote, or from the folder of one that may still be running.
+
+    Parameters
+    ----------
+    path : path
+        The file (.parquet, .npz), or the folder.
 
     Raises
     ------

@@ -48,7 +48,7 @@ def sweep(
     folder: str | os.PathLike | None = None,
     progress: bool | None = None,
 ) -> Sweep:
-    """Run methods over a grid of settings, problems and seeds; return all traces as one tidy frame, a `Sweep`.
+    """Return the traces of methods over a grid of settings, problems and seeds as one tidy frame, a `Sweep`.
 
     Seeds advance together; processes are joblib's: ``joblib.parallel_config("dask")``, or "ray", around the call moves
     the work to a cluster. The frame is the same bit for bit, whoever works on it.

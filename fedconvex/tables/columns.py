@@ -23,7 +23,15 @@ _SPARSE_WIDTH, _SPARSE_SHARE = 50, 0.2  # one-hot tables wider and emptier than 
 
 
 class UnknownCategory(UserWarning):
-    """A column of names holds some that no training row had, or gaps that no feature marks: none was in training."""
+    """A column of names holds some that no training row had, or gaps that no feature marks: none was in training.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from fedconvex.tables import UnknownCategory
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", UnknownCategory)  # predictions refuse such rows
+    """
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,12 @@ class Column:
         The level of names that are none of the levels; None where they count as none.
     absent : bool
         Whether a table may lack the column: all of its cells are missing there.
+
+    Examples
+    --------
+    >>> from fedconvex.tables import Column
+    >>> Column("sex", "category", levels=("f", "m")).features
+    ['sex=f', 'sex=m']
     """
 
     name: str

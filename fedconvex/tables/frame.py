@@ -51,6 +51,8 @@ class Frame:
         Columns of numbers whose names are not those of doubles: whole numbers beyond 2^53, and "True" and "False".
     merged : mapping
         Columns of text in which one number was spelt in several ways, "1" and "1.0", and which these were.
+    row_names : tuple of str
+        Names of the columns of ``rows``.
 
     Examples
     --------

@@ -22,7 +22,23 @@ _SHOWN = 4  # names that are listed
 
 
 class Finding(NamedTuple):
-    """One column at one client."""
+    """One column at one client.
+
+    Attributes
+    ----------
+    column, client : str
+        Which.
+    rows, missing : int
+        Rows of the client, and its missing cells.
+    found : str
+        In words; "" where cells are missing and nothing else is.
+
+    Examples
+    --------
+    >>> from fedconvex.tables import Finding
+    >>> Finding("chol", "Budapest", 294, 23, "").missing
+    23
+    """
 
     column: str
     client: str

@@ -52,6 +52,13 @@ class Wishes:
         False takes suspicious columns as they are.
     missing : tuple of str
         What stands for missing cells beside empty ones: "chol=0" means that 0 in the column chol does.
+
+    Examples
+    --------
+    >>> from fedconvex.tables import Wishes
+    >>> wishes = Wishes.of(target="ill", client="ward", drop=["id"], missing=["chol=0"])
+    >>> wishes.drop, wishes.missing
+    (('id',), ('chol=0',))
     """
 
     target: str | None = None

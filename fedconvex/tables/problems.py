@@ -18,7 +18,27 @@ _MISSING_SHELL = (
 
 
 class Trouble(NamedTuple):
-    """One column that needs a decision."""
+    """One column that needs a decision.
+
+    Attributes
+    ----------
+    column, what : str
+        Which, and what was found.
+    option : str
+        "drop", "as_category", "impute", "missing", "decimal" or "" where only the file can be corrected.
+    value : str
+        Of the option, where it is not the column.
+    keep : bool
+        Whether keep= takes the column as it is.
+    also : tuple of two str
+        A second option, and its value, that the first one makes necessary.
+
+    Examples
+    --------
+    >>> from fedconvex.tables import Trouble
+    >>> Trouble("patient", "identifies rows: 300 values in 300 rows", "drop").option
+    'drop'
+    """
 
     column: str
     what: str  # what was found

@@ -59,13 +59,15 @@ def client_app(
 
     Examples
     --------
-    In the file of a Flower app::
+    The file of a Flower app, where Flower is installed:
 
-        def load(context):
-            X, y = read(context.node_config["data"])
-            return Federation.from_clients([(X, y)], labels=[context.node_config["name"]])
-
-        app = client_app(SCAFFOLD(step_size=0.5), lambda fed: Problem(fed, Logistic(), l2=0.1), load)
+    >>> from importlib.util import find_spec
+    >>> from fedconvex import SCAFFOLD, Federation, Logistic, Problem
+    >>> from fedconvex.engines.flower import client_app
+    >>> def load(context):  # of a node: its files are at what context.node_config says
+    ...     return Federation.from_clients([([[1.0], [2.0]], [1.0, -1.0])], labels=["north"])
+    >>> arguments = SCAFFOLD(step_size=0.5), lambda fed: Problem(fed, Logistic(), l2=0.1), load
+    >>> app = client_app(*arguments) if find_spec("flwr") else None
     """
     flwr_app()
     from flwr.clientapp import ClientApp
@@ -154,6 +156,15 @@ def server_app(
 
         roster = Roster(make, labels=["north", "south"], sizes=[30, 10], features=4)
         app = server_app(method, roster, done=lambda result: result.save("model.npz"), rounds=100)
+
+    Where Flower is installed:
+
+    >>> from importlib.util import find_spec
+    >>> from fedconvex import SCAFFOLD, Logistic, Problem
+    >>> from fedconvex.engines.flower import server_app
+    >>> from fedconvex.remote import Roster
+    >>> roster = Roster(lambda fed: Problem(fed, Logistic(), l2=0.1), labels=["a", "b"], sizes=[30, 10], features=4)
+    >>> app = server_app(SCAFFOLD(step_size=0.5), roster, rounds=100) if find_spec("flwr") else None
     """
     flwr_app()
     from flwr.serverapp import ServerApp

@@ -54,6 +54,16 @@ def averaging_client(
     In the file of a Flower app whose server has a strategy of Flower's::
 
         app = averaging_client(FedAvg(step_size=0.5, local_steps=5), make, load)
+
+    Where Flower is installed:
+
+    >>> from importlib.util import find_spec
+    >>> from fedconvex import FedAvg, Federation, Logistic, Problem
+    >>> from fedconvex.engines.flower import averaging_client
+    >>> def load(context):
+    ...     return Federation.from_clients([([[1.0], [2.0]], [1.0, -1.0])], labels=["north"])
+    >>> arguments = FedAvg(step_size=0.5, local_steps=5), lambda fed: Problem(fed, Logistic()), load
+    >>> app = averaging_client(*arguments) if find_spec("flwr") else None
     """
     flwr_app()
     from flwr.clientapp import ClientApp
@@ -131,6 +141,15 @@ def averaging_strategy(method: Any, **settings: Any) -> Any:
 
         strategy = averaging_strategy(FedAvg(step_size=0.1, server=ServerSGD(1.0, momentum=0.9)), fraction_train=1.0)
         result = strategy.start(grid=grid, initial_arrays=arrays, num_rounds=100)
+
+    Where Flower is installed:
+
+    >>> from importlib.util import find_spec
+    >>> from fedconvex import FedAvg
+    >>> from fedconvex.engines.flower import averaging_strategy
+    >>> from fedconvex.methods import ServerSGD
+    >>> method = FedAvg(step_size=0.1, server=ServerSGD(1.0, momentum=0.9))
+    >>> strategy = averaging_strategy(method, fraction_train=1.0) if find_spec("flwr") else None
     """
     flwr_app()
     _averages("averaging_strategy: method", method)

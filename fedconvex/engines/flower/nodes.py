@@ -52,6 +52,17 @@ class Nodes:
         @app.main()
         def main(grid, context):
             result = run(method, roster, transport=Nodes(grid, roster, deadline=60.0), rounds=100)
+
+    Where Flower is installed; the grid is what Flower gives the main function:
+
+    >>> from importlib.util import find_spec
+    >>> from fedconvex import Logistic, Problem
+    >>> from fedconvex.engines.flower import Nodes
+    >>> from fedconvex.remote import Roster
+    >>> class Grid:
+    ...     get_node_ids = push_messages = pull_messages = None
+    >>> roster = Roster(lambda fed: Problem(fed, Logistic(), l2=0.1), labels=["a", "b"], sizes=[30, 10], features=4)
+    >>> nodes = Nodes(Grid(), roster, deadline=60.0) if find_spec("flwr") else None
     """
 
     def __init__(self, grid: Any, roster: Roster, deadline: float = 60.0) -> None:
