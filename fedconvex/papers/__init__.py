@@ -1,6 +1,15 @@
 """Experiments of the literature, run again beside the theory: each returns figures, tables and checked claims.
 
 An experiment is a module with a constant ``EXPERIMENT``; `EXPERIMENTS` lists them by name.
+
+* `Progress`: a function that is told the share done, in [0, 1], and what is being done.
+
+>>> from fedconvex.papers import Progress
+>>> def tell(share, doing):
+...     print(f"{share:.0%} {doing}")
+>>> told: Progress = tell
+>>> told(0.5, "200 of 400 rounds")
+50% 200 of 400 rounds
 """
 
 from typing import TYPE_CHECKING

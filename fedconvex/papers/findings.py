@@ -35,6 +35,29 @@ class Claim(NamedTuple):
 
     A claim of order or equality that is judged by an interval holds only where the whole interval lies on the side, or
     within the margin, that its text states, and fails only where the whole interval lies beyond.
+
+    Attributes
+    ----------
+    text : str
+        The sentence, with its margin where it states one.
+    holds : bool or None
+        Whether it came out true; None: not decided here.
+    numbers : str
+        Those that say so.
+    everywhere : bool
+        Whether every version decides it, however small: a bound, an identity.
+    needs : str
+        What it takes to decide it.
+    refutable : bool
+        Whether a quick version can refute it, but not confirm it.
+    here : bool or None
+        What came out in a quick version, which does not decide it.
+
+    Examples
+    --------
+    >>> from fedconvex.papers import Claim
+    >>> Claim("SCAFFOLD needs fewer rounds than FedAvg", True, "12 against 40").said
+    'holds'
     """
 
     text: str
@@ -75,6 +98,13 @@ class Findings:
         Written as NAME.svg and NAME.png.
     tables : mapping of name to rows
         Rows are mappings with the same keys, written as NAME.csv; an empty cell is a value that does not exist.
+
+    Examples
+    --------
+    >>> from fedconvex.papers import Claim, Findings
+    >>> claims = (Claim("1 + 1 = 2", True, "2"), Claim("the order of methods", None, "intervals overlap"))
+    >>> Findings("Sums", claims, ()).holds  # what is not decided is not false
+    True
     """
 
     title: str
@@ -230,6 +260,11 @@ def write(findings: Findings, folder: str | os.PathLike[str]) -> list[Path]:
 
 def summary(findings: Findings) -> str:
     """Return the claims and notes as text; a claim that a version cannot decide says so.
+
+    Parameters
+    ----------
+    findings : Findings
+        Of an experiment.
 
     Examples
     --------

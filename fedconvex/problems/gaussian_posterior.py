@@ -21,7 +21,27 @@ if TYPE_CHECKING:
 
 
 class Predictive(NamedTuple):
-    """What a posterior says of rows, (N,) each."""
+    """What a posterior says of rows, (N,) each.
+
+    Attributes
+    ----------
+    score, score_sd : array (N,)
+        Mean and standard deviation of the score.
+    mean : array (N,)
+        Of the label: of y, or P(y = +1), averaged over the posterior.
+    low, high : array (N,)
+        Central interval of y, noise included; or of the probability 1/(1 + exp(-score)).
+
+    Examples
+    --------
+    >>> from fedconvex import Logistic
+    >>> from fedconvex.datasets import logistic_federation
+    >>> from fedconvex.problems import GaussianPosteriorProblem
+    >>> fed = logistic_federation(n_clients=2, n_features=2, seed=1).federation
+    >>> said = GaussianPosteriorProblem(fed, Logistic()).solve().posterior.predict(fed.X[:3])
+    >>> said.mean.shape, bool((said.low <= said.high).all())
+    ((3,), True)
+    """
 
     score: np.ndarray  # mean of the score
     score_sd: np.ndarray  # its standard deviation
@@ -31,7 +51,27 @@ class Predictive(NamedTuple):
 
 
 class ExactPosterior(NamedTuple):
-    """The exact posterior of a linear model, all correlations included."""
+    """The exact posterior of a linear model, all correlations included.
+
+    Attributes
+    ----------
+    mean, covariance : array (d,), (d, d)
+        Of theta.
+    models, model_variances : array (K, d)
+        Means and variances of theta + w_k; of theta without private parameters.
+    log_evidence : float
+        log p(all labels).
+
+    Examples
+    --------
+    >>> from fedconvex import Squared
+    >>> from fedconvex.datasets import linear_federation
+    >>> from fedconvex.problems import GaussianPosteriorProblem
+    >>> fed = linear_federation(n_clients=2, n_features=2, seed=1).federation
+    >>> exact = GaussianPosteriorProblem(fed, Squared()).exact()
+    >>> exact.mean.shape, exact.models.shape
+    ((2,), (2, 2))
+    """
 
     mean: np.ndarray  # (d,) of theta
     covariance: np.ndarray  # (d, d) of theta
@@ -53,6 +93,8 @@ class GaussianPosterior:
         Free energy, and a certified bound of what it is above its minimum, rounding of the gradient included.
     rounding : float
         What the free energy itself may be off by.
+    problem : GaussianPosteriorProblem
+        Whose posterior it approximates.
 
     Examples
     --------

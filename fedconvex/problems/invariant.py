@@ -27,7 +27,27 @@ _SMALL = {"dual": 300, "moments": 6}  # features up to which the semidefinite pr
 
 
 class InvariantSubset(NamedTuple):
-    """Features whose least-squares coefficients are the same in all environments, up to ``disagreement``."""
+    """Features whose least-squares coefficients are the same in all environments, up to ``disagreement``.
+
+    Attributes
+    ----------
+    features : tuple of int
+        Numbers of the features.
+    w : array (d,)
+        Least-squares coefficients of all rows with these features; zeros elsewhere.
+    risk : float
+        sum_e R^e(w).
+    disagreement : float
+        max_e R^e(w) less the least risk of these features in e.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.problems import InvariantSubset
+    >>> causes = InvariantSubset((0,), np.array([1.0, 0.0]), 0.5, 0.0)
+    >>> causes.features, causes.disagreement
+    ((0,), 0.0)
+    """
 
     features: tuple[int, ...]
     w: np.ndarray  # (d,) zeros elsewhere

@@ -29,7 +29,27 @@ _LEAST, _MOST = 1e-30, 1e30  # of precisions, noise, features and labels: produc
 
 @dataclass(frozen=True)
 class PosteriorSolution(Solution):
-    """A minimiser of the free energy; ``posterior`` holds it whole, ``w`` its mean."""
+    """A minimiser of the free energy; ``posterior`` holds it whole, ``w`` its mean.
+
+    Fields are those of `Solution`, w the mean of theta and value the free energy.
+
+    Attributes
+    ----------
+    w, value, lower, certificate, attained, unique, iterations, seconds, alpha, lower_within, reach, rounding, problem
+        As of `Solution`.
+    posterior : GaussianPosterior or None
+        The minimiser.
+
+    Examples
+    --------
+    >>> from fedconvex import Logistic
+    >>> from fedconvex.datasets import logistic_federation
+    >>> from fedconvex.problems import GaussianPosteriorProblem
+    >>> fed = logistic_federation(n_clients=2, n_features=2, seed=1).federation
+    >>> best = GaussianPosteriorProblem(fed, Logistic()).solve()
+    >>> best.w.shape, bool((best.w == best.posterior.mean).all())
+    ((2,), True)
+    """
 
     posterior: GaussianPosterior | None = None
 

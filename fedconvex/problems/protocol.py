@@ -29,7 +29,23 @@ COEFFICIENTS = "the coefficients of a likelihood"
 
 
 class Measure(NamedTuple):
-    """Objective of R models and certified upper bounds of their suboptimality (inf where none exists)."""
+    """Objective of R models and certified upper bounds of their suboptimality (inf where none exists).
+
+    Attributes
+    ----------
+    value : array (R,)
+        Objectives.
+    gap : array (R,)
+        Certified upper bounds of value - F*; inf where none exists.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex import Federation, Problem, Squared
+    >>> problem = Problem(Federation.from_clients([([[1.0]], [2.0])]), Squared())
+    >>> problem.measure(np.array([[0.0], [2.0]])).value
+    array([2., 0.])
+    """
 
     value: np.ndarray  # (R,)
     gap: np.ndarray  # (R,)
@@ -44,7 +60,15 @@ class Derivatives(NamedTuple):
 
 
 class FederatedProblem(Protocol):
-    """What methods may ask of a problem on the server's side; clients' work and measuring need the rows too."""
+    """What methods may ask of a problem on the server's side; clients' work and measuring need the rows too.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Problem, Squared
+    >>> problem = Problem(Federation.from_clients([([[1.0, 2.0]], [2.0])]), Squared())
+    >>> problem.learns, problem.model_shape, problem.equal_weights
+    ('one model for all clients', (2,), True)
+    """
 
     learns: str  # ONE_MODEL, MODEL_PER_TASK, ENSEMBLE, ... as above
     loss: Any

@@ -25,6 +25,13 @@ class PracticalDifference(NamedTuple):
     mean, scale : float
         Of the posterior, a Student t with ``freedom`` degrees of freedom.
     freedom : int
+
+    Examples
+    --------
+    >>> from fedconvex.report import bayesian_t_test
+    >>> said = bayesian_t_test([0.01, 0.012, 0.008, 0.011], correlation=0.2, rope=0.005)
+    >>> round(said.above, 3), round(said.below + said.within + said.above, 9)
+    (0.989, 1.0)
     """
 
     below: float

@@ -49,6 +49,16 @@ class DomainScores:
         lambda, the weight of every domain in the objective that the model is for; NaN where it has none.
     level : float
         Of the intervals, each domain on its own.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex import Federation, Problem, Squared
+    >>> from fedconvex.report import domain_scores
+    >>> fed = Federation.from_clients([([[1.0], [1.0]], [0.0, 0.2]), ([[1.0], [1.0]], [2.0, 2.2])], labels=["a", "b"])
+    >>> found = domain_scores(Problem(fed, Squared()), np.array([1.1]))
+    >>> found.domains.tolist(), found.loss.round(3).tolist(), round(found.loss_spread, 9)
+    (['a', 'b'], [0.505, 0.505], 0.0)
     """
 
     domains: np.ndarray
@@ -119,7 +129,30 @@ class DomainScores:
 
 
 class DomainDifferences(NamedTuple):
-    """Two models on the same rows, domain by domain: the first minus the second."""
+    """Two models on the same rows, domain by domain: the first minus the second.
+
+    Attributes
+    ----------
+    domains, rows : array (p,)
+        Names, and numbers of rows.
+    loss, loss_error : array (p,)
+        Mean difference of the losses, and its standard error from the differences of the rows.
+    accuracy, accuracy_error : array (p,)
+        The same of the accuracies, NaN for regressions.
+    gained, lost : array (p,)
+        Rows that only the first model, or only the second, predicts correctly.
+    p_value : array (p,)
+        McNemar's exact test that gains and losses are equally likely, two-sided.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex import Federation, Problem, Squared
+    >>> from fedconvex.report import domain_differences
+    >>> fed = Federation.from_clients([([[1.0], [1.0]], [0.0, 0.2]), ([[1.0], [1.0]], [2.0, 2.2])], labels=["a", "b"])
+    >>> domain_differences(Problem(fed, Squared()), np.array([1.1]), np.array([0.1])).loss.round(3)
+    array([ 0.5, -1.5])
+    """
 
     domains: np.ndarray  # (p,)
     rows: np.ndarray  # (p,)

@@ -248,7 +248,7 @@ _STALLED = {  # by (noisy, drifting)
 
 
 def outlook(result: Result, tol: float, *, noisy: bool = False, drifting: bool = False, robust: bool = False) -> str:
-    """Say in one sentence why a run ended where it did, and what would help.
+    """Return in one sentence why a run ended where it did, and what would help.
 
     Parameters
     ----------
@@ -333,6 +333,17 @@ def _round_up(x: float) -> int:
 
 def write_trace(result: Result, path: str | os.PathLike[str]) -> None:
     """Write the trace of a run as CSV: one line per record, one column per name; trajectories as name_0, name_1, ...
+
+    Parameters
+    ----------
+    result : Result
+        Of a run.
+    path : path
+        The file, which is replaced.
+
+    Returns
+    -------
+    None
 
     Examples
     --------

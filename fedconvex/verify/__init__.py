@@ -1,4 +1,13 @@
-"""Theorems beside what runs really do: verdicts, curves, grids, exact worst cases, and the suite of all checks."""
+"""Theorems beside what runs really do: verdicts, curves, grids, exact worst cases, and the suite of all checks.
+
+* `Progress`: a function that is told the share done, in [0, 1], and what is being done.
+
+>>> from fedconvex.verify import checks, verify_suite
+>>> said = []
+>>> found = verify_suite(checks(["sam-error"])[:1], tightness=False, progress=lambda share, doing: said.append(doing))
+>>> said[-1]
+'done'
+"""
 
 from fedconvex.theorems import THEOREMS, Setting, Theorem
 from fedconvex.theorems.parts.instances import own_instance

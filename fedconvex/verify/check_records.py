@@ -146,14 +146,49 @@ class Finding:
 
 
 class Noticed(NamedTuple):
-    """The smallest factor of an error that is noticed, and where."""
+    """The smallest factor of an error that is noticed, and where.
+
+    Attributes
+    ----------
+    factor : float
+        Times which the bound, or a term of it, would be too small.
+    setting : str
+        Where it is noticed.
+
+    Examples
+    --------
+    >>> from fedconvex.verify import Noticed
+    >>> Noticed(1.25, "two clients, 3 rounds").factor
+    1.25
+    """
 
     factor: float
     setting: str
 
 
 class Power(NamedTuple):
-    """The smallest errors that the checks of a theorem notice; None where none is."""
+    """The smallest errors that the checks of a theorem notice; None where none is.
+
+    Attributes
+    ----------
+    whole : Noticed or None
+        Of the bound, divided by a factor.
+    terms : mapping from str to Noticed or None
+        Of one term of it, divided by a factor.
+    hypotheses : mapping from str to Noticed or None
+        How far the quantity exceeds the bound where one fails and is dropped.
+    constant : float or None
+        The largest share of the bound that was found: times this, it still holds.
+    looseness : float or None
+        The least bound over exact worst case, or over a sharper theorem's bound.
+
+    Examples
+    --------
+    >>> from fedconvex.verify import THEOREMS, power
+    >>> found = power("weight-divergence-zhao", THEOREMS["weight-divergence-zhao"].checks[:1])
+    >>> found.whole.factor > 1.0, sorted(found.terms)
+    (True, ['drift', 'previous'])
+    """
 
     whole: Noticed | None  # the bound, divided by a factor
     terms: Mapping[str, Noticed | None]  # one term of it, divided by a factor
@@ -212,6 +247,15 @@ class TightnessMap(NamedTuple):
         Of it.
     bound, lower, upper, measured : array (n, m)
         The bound, both ends of the exact worst case, and what the instance itself shows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.verify import TightnessMap
+    >>> one = np.ones((1, 2))
+    >>> found = TightnessMap("mine", "", "share", np.array([0.5]), "tau", np.array([1, 2]), 3 * one, one, 2 * one, one)
+    >>> found.ratio
+    array([[1.5, 1.5]])
     """
 
     theorem: str
@@ -255,6 +299,12 @@ class Exponent(NamedTuple):
         The smallest error of the exponent that is noticed; infinite where none is.
     share : float
         The largest share of the term that was measured anywhere.
+
+    Examples
+    --------
+    >>> from fedconvex.verify import Exponent
+    >>> Exponent("drift", "local_steps", 2.0, 1.98, 16.0, 0.2, 0.7).established
+    True
     """
 
     term: str
@@ -302,6 +352,13 @@ class VerificationReport:
         To theorems that are violated, one each.
     maps : tuple of TightnessMap
         Where they were asked for.
+
+    Examples
+    --------
+    >>> from fedconvex.verify import checks, verify_suite
+    >>> report = verify_suite(checks(["weight-divergence-zhao"])[:1], tightness=False)
+    >>> report.violated, report.inconclusive, list(report.powers)
+    (False, False, ['weight-divergence-zhao'])
     """
 
     findings: tuple[Finding, ...]

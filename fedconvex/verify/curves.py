@@ -16,7 +16,31 @@ from fedconvex.verify.verdicts import check_confidence, find_theorem, start_of
 
 
 class BoundCurve(NamedTuple):
-    """A theorem along a run: every array has one entry per number of rounds, NaN where it is not available."""
+    """A theorem along a run: every array has one entry per number of rounds, NaN where it is not available.
+
+    Attributes
+    ----------
+    rounds : int array (n,)
+        Numbers of rounds.
+    measured : array (n,)
+        The quantity after so many rounds.
+    low, high : array (n,)
+        Confidence interval, each point for itself; equal to measured where it is exact.
+    bound : array (n,)
+        Of the theorem.
+    exact : bool
+        Whether the expectation is exact.
+
+    Examples
+    --------
+    >>> from fedconvex import FedAvg, Problem, Squared
+    >>> from fedconvex.datasets import linear_federation
+    >>> from fedconvex.verify import curve
+    >>> problem = Problem(linear_federation(n_clients=3, n_features=2, seed=0).federation, Squared())
+    >>> line = curve("fedavg-at-optimum", problem, FedAvg(step_size=0.05), rounds=[1, 2])
+    >>> line.rounds.tolist(), line.exact
+    ([1, 2], True)
+    """
 
     rounds: np.ndarray
     measured: np.ndarray  # the quantity after so many rounds
@@ -38,7 +62,7 @@ def curve(
     confidence: float = 0.95,
     exact: bool | None = None,
 ) -> BoundCurve:
-    """Follow a theorem's quantity and its bound over the number of rounds.
+    """Return a theorem's quantity and its bound over the number of rounds.
 
     Parameters
     ----------

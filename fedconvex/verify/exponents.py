@@ -58,7 +58,7 @@ class _Place(NamedTuple):
 
 @threadpool_limits.wrap(limits=1, user_api="blas")
 def exponents(theorem: Theorem | str, *, seed: int = 0) -> tuple[Exponent, ...]:
-    """Find for every term and every number it depends on the smallest error of the exponent that is noticed.
+    """Return for every term and every number it depends on the smallest error of the exponent that is noticed.
 
     Parameters
     ----------

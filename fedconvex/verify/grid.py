@@ -15,7 +15,25 @@ from fedconvex.verify.verdicts import Outcome, Verdict, verify
 
 
 class GridVerdicts(NamedTuple):
-    """What a sweep found."""
+    """What a sweep found.
+
+    Attributes
+    ----------
+    verdicts : dict from tuple to Verdict
+        By the values of the grid, in its order.
+    tightest, loosest : tuple or None
+        Where bound over measured value is least, and largest, among those that apply.
+
+    Examples
+    --------
+    >>> from fedconvex import FedSGD, Problem, Squared
+    >>> from fedconvex.datasets import linear_federation
+    >>> from fedconvex.verify import verify_grid
+    >>> problem = Problem(linear_federation(n_clients=3, n_features=2, seed=0).federation, Squared())
+    >>> found = verify_grid("fedavg-at-optimum", lambda eta: (problem, FedSGD(step_size=eta), 5), {"eta": [0.01, 0.1]})
+    >>> list(found.verdicts), found.tightest
+    ([(0.01,), (0.1,)], (0.1,))
+    """
 
     verdicts: dict[tuple, Verdict]  # by the values of the grid, in its order
     tightest: tuple | None  # where the ratio is least, among those that apply
@@ -38,7 +56,7 @@ def verify_grid(
     grid: Mapping[str, Iterable[Any]],
     **options: Any,
 ) -> GridVerdicts:
-    """Verify a theorem over a grid and find its tightest and loosest corner.
+    """Return a theorem's verdicts over a grid, with its tightest and loosest corner.
 
     Parameters
     ----------

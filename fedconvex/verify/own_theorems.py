@@ -54,7 +54,7 @@ def own_theorem(
     losses: tuple[str, ...] = ("squared", "logistic", "hinge"),
     **fields: Any,
 ) -> Theorem:
-    """Make a theorem about FedAvg with plain local steps and full participation, and where it is checked.
+    """Return a theorem about FedAvg with plain local steps and full participation, with the instances of its checks.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ MOST = 1e12  # factors beyond it count as unnoticed
 
 
 def power(theorem: Theorem | str, instances: Sequence[Instance | Check] | None = None, *, seed: int = 0) -> Power:
-    """Find the smallest errors of a theorem's bound that checks notice.
+    """Return the smallest errors of a theorem's bound that checks notice.
 
     Parameters
     ----------

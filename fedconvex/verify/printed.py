@@ -53,6 +53,15 @@ class PrintedInstance:
         The instance in words and formulas.
     without : str
         Why there is no program.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.bound import LAST_SYNCHRONISED, Bound
+    >>> from fedconvex.verify import PrintedInstance
+    >>> bound = Bound({"start": 0.5}, LAST_SYNCHRONISED, "mine")
+    >>> found = PrintedInstance("mine", "one client, one round", None, 0.75, bound, None, "$f = x^2$", "by hand")
+    >>> found.measured > found.bound.value, found.without
+    (True, 'by hand')
     """
 
     theorem: str

@@ -77,7 +77,7 @@ def verify_suite(
     theorems: Mapping[str, Theorem] = THEOREMS,
     progress: Progress | None = None,
 ) -> VerificationReport:
-    """Carry out checks, and the tightness table.
+    """Return what checks find, and the tightness table.
 
     Parameters
     ----------

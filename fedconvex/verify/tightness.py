@@ -48,6 +48,13 @@ def no_worst(why: str) -> WorstCaseInterval:
 def exact_worst(theorem: Theorem, s: Setting) -> WorstCaseInterval:
     """Return the exact worst case over all problems with the setting's L, D and heterogeneity, or why there is none.
 
+    Parameters
+    ----------
+    theorem : Theorem
+        One of `THEOREMS`, or of your own.
+    s : Setting
+        The run.
+
     Examples
     --------
     >>> from fedconvex import FedAvg
@@ -95,12 +102,14 @@ def exact_worst(theorem: Theorem, s: Setting) -> WorstCaseInterval:
     if large := _too_large(case, theorem.worst_case(scaled), s.rounds * max(1, t.local.equal_steps - 1)):
         return no_worst(f"the programme is too large: Gram matrix of order {large}")
     lower, upper = _scaled(local, case, scaled)
-    unit, convex = L * unit**2, f"{mu:.4g}-strongly convex" if mu > 0.0 else "convex"
+    return WorstCaseInterval(lower * (L * unit**2), upper * (L * unit**2), _words(case.clients, local, D, L, mu, zeta))
+
+
+def _words(clients: int, local: bool, D: float, L: float, mu: float, zeta: float) -> str:
+    convex = f"{mu:.4g}-strongly convex" if mu > 0.0 else "convex"
     text = "‖grad F_i(x*)‖ <= zeta_* in quadratic mean" if local else "‖grad F_i - grad F‖ <= zeta everywhere"
-    words = f"all {case.clients} {convex} L-smooth clients with D = {D:.4g}, L = {L:.4g}, {text}, "
-    return WorstCaseInterval(
-        lower * unit, upper * unit, f"{words}{'zeta_*' if local else 'zeta'} = {zeta:.4g}, in any dimension"
-    )
+    words = f"all {clients} {convex} L-smooth clients with D = {D:.4g}, L = {L:.4g}, {text}, "
+    return f"{words}{'zeta_*' if local else 'zeta'} = {zeta:.4g}, in any dimension"
 
 
 def _worst_of_F(theorem: Theorem, s: Setting, run: Programme) -> WorstCaseInterval:

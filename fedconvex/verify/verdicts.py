@@ -31,7 +31,14 @@ FINE = 0.01  # of the bound: what rounding may be where quantity and bound are c
 
 
 class Outcome(enum.Enum):
-    """The answer, as a sentence."""
+    """The answer, as a sentence.
+
+    Examples
+    --------
+    >>> from fedconvex.verify import Outcome
+    >>> Outcome.VIOLATED.value
+    'The quantity exceeds the bound.'
+    """
 
     HOLDS = "The quantity is at most the bound."
     VACUOUS = (
@@ -62,6 +69,16 @@ class Verdict:
     seconds : float
     rounding : float
         How far double precision may have moved the quantity.
+
+    Examples
+    --------
+    >>> from fedconvex import FedAvg, Problem, Squared
+    >>> from fedconvex.datasets import linear_federation
+    >>> from fedconvex.verify import verify
+    >>> problem = Problem(linear_federation(n_clients=3, n_features=2, seed=0).federation, Squared())
+    >>> verdict = verify("fedavg-at-optimum", problem, FedAvg(step_size=0.05), rounds=5)
+    >>> verdict.outcome.name, verdict.trajectories, verdict.measured <= verdict.bound.value
+    ('HOLDS', 0, True)
     """
 
     theorem: str
@@ -110,7 +127,7 @@ def verify(
     most: int = 4096,
     exact: bool | None = None,
 ) -> Verdict:
-    """Check a theorem on a run.
+    """Return the verdict of a theorem on a run.
 
     Parameters
     ----------

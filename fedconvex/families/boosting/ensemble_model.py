@@ -36,6 +36,8 @@ class EnsembleModel:
         Everything else that JSON can hold; its "loss" says what scores are as log odds.
     columns : Columns, optional
         What the features are made of.
+    clients : None
+        Whose model it is: that of all clients.
 
     Raises
     ------

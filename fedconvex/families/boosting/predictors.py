@@ -21,6 +21,26 @@ class Tree(NamedTuple):
     """A classification tree in arrays: at node v go to left[v] if x[feature[v]] <= threshold[v], else to right[v].
 
     Leaves have left[v] = -1 and predict value[v] in [-1, 1].
+
+    Attributes
+    ----------
+    feature : int array (nodes,)
+        Which feature a node asks for.
+    threshold : array (nodes,)
+        Left where the feature is at most this.
+    left, right : int array (nodes,)
+        Numbers of the next nodes; left is -1 at leaves.
+    value : array (nodes,)
+        What leaves predict, in [-1, 1].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.problems import Tree
+    >>> leaves = np.array([0, -1, 1]).astype(float)
+    >>> tree = Tree(np.zeros(3, int), np.array([0.5, 0, 0]), np.array([1, -1, -1]), np.array([2, -1, -1]), leaves)
+    >>> tree.predict([[0.0], [1.0]])
+    array([-1.,  1.])
     """
 
     feature: np.ndarray  # (nodes,) int
@@ -263,7 +283,21 @@ def ensemble_of(a: dict[str, np.ndarray]) -> QEnsemble:
 
 
 class Scores(NamedTuple):
-    """A whole ensemble as one base classifier: f(x)/weight."""
+    """A whole ensemble as one base classifier: f(x)/weight.
+
+    Attributes
+    ----------
+    ensemble : QEnsemble
+        f.
+    weight : float
+        Positive: the sum of the ensemble's weights, so that scores lie in [-1, 1].
+
+    Examples
+    --------
+    >>> from fedconvex.problems import QEnsemble, Scores, Stump
+    >>> Scores(QEnsemble([Stump(0, 1.5, -1.0, 1.0)], [0], [0.5]), 0.5).predict([[1.0], [2.0]])
+    array([-1.,  1.])
+    """
 
     ensemble: QEnsemble
     weight: float

@@ -101,7 +101,28 @@ def radius_of(total: float) -> float:
 
 
 class Pick(NamedTuple):
-    """A chosen coordinate: h_{l,j} times Q(l|.), and how the objective changes along it."""
+    """A chosen coordinate: h_{l,j} times Q(l|.), and how the objective changes along it.
+
+    Attributes
+    ----------
+    source, column : int
+        l, and the column of the dictionary, or the stump's feature.
+    stump : Stump or None
+        Of a `StumpProblem`.
+    direction : array (n,)
+        y_i Q(l|x_i) h(x_i), rows sorted by domain.
+    forward : bool
+        Whether alpha rises.
+    slope : float
+        Directional derivative of the objective: negative, or 0 if only some of the worst domains gain.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.problems import Pick
+    >>> Pick(0, 2, None, np.array([1.0, -1.0]), True, -0.25).slope
+    -0.25
+    """
 
     source: int  # l
     column: int  # of the dictionary, or the stump's feature
@@ -115,6 +136,14 @@ class BoostingProblem(ClientWeights):
     """What problems of boosting from several sources share: F(f) = max over Lambda of sum_k lambda_k F_k(f).
 
     `EnsembleProblem` lists its base classifiers, `StumpProblem` searches for them. Rows are kept sorted by domain.
+
+    Examples
+    --------
+    >>> from fedconvex.problems import BoostingProblem
+    >>> from fedconvex.theory.boosting import two_points
+    >>> problem = two_points().ensemble
+    >>> isinstance(problem, BoostingProblem), problem.p
+    (True, 2)
     """
 
     learns = ENSEMBLE

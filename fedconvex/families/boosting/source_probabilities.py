@@ -45,6 +45,15 @@ class MaximumEntropyQ:
         The regularisation that was used (or chosen).
     scores : dict
         Held-out log loss by l2, if it was chosen.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.problems import MaximumEntropyQ
+    >>> q = MaximumEntropyQ(np.array([[1.0, 0.0], [-1.0, 0.0]]), np.zeros(1), np.ones(1), "linear", 1.0, 0.1, {})
+    >>> q([[0.0], [2.0]]).round(3)
+    array([[0.5  , 0.5  ],
+           [0.982, 0.018]])
     """
 
     v: np.ndarray
@@ -75,7 +84,7 @@ def fit_q(
     calibrate: bool = True,
     seed: int = 0,
 ) -> MaximumEntropyQ:
-    """Fit Q(l|x) by conditional maximum entropy.
+    """Return Q(l|x), fitted by conditional maximum entropy.
 
     Parameters
     ----------
@@ -157,10 +166,28 @@ def _cross_validated(
 def as_q(who: str, q: Any, X: Any, p: int) -> np.ndarray:
     """Return Q of the rows X as an array (n, p) whose rows are distributions.
 
+    Parameters
+    ----------
+    who : str
+        What messages call Q.
+    q : callable, array (n, p) or None
+        Q as a function of rows, or its values; None is uniform.
+    X : array (n, d)
+        Rows, dense or sparse.
+    p : int
+        Sources.
+
     Raises
     ------
     ValueError
         If a row has a negative entry, NaN, or does not sum to one.
+
+    Examples
+    --------
+    >>> from fedconvex.problems import as_q
+    >>> as_q("q", None, [[1.0], [2.0]], 4)
+    array([[0.25, 0.25, 0.25, 0.25],
+           [0.25, 0.25, 0.25, 0.25]])
     """
     X = sound(f"{who}: X", X) if sp.issparse(X) else array(f"{who}: X", X, (None, None), copy=False)
     n, p = X.shape[0], whole(f"{who}: p", p, low=1)
@@ -180,6 +207,15 @@ def as_q(who: str, q: Any, X: Any, p: int) -> np.ndarray:
 
 def calibration_error(Q: Any, domain: Any, bins: int = 10) -> float:
     """Return the expected calibration error: mean over (row, source) of |share of source - mean Q| within bins of Q.
+
+    Parameters
+    ----------
+    Q : array (n, p)
+        Probabilities of the sources.
+    domain : int array (n,)
+        The source of every row.
+    bins : int
+        Of equal width in [0, 1].
 
     Examples
     --------

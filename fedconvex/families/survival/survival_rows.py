@@ -71,6 +71,8 @@ class SurvivalFederation(Federation):
     event : array (n,) of bool
     entry : array (n,), optional
     strata : array (n,), optional
+    offset : None
+        This likelihood has no offsets.
 
     Raises
     ------

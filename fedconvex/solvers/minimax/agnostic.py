@@ -76,6 +76,14 @@ class Minimax:
         A certified lower bound over models of bounded reach, as of a `Solution`.
     rounding : float
         How far the computed ``value`` may be off: part of the gaps.
+
+    Examples
+    --------
+    >>> from fedconvex import Federation, Problem, Squared
+    >>> fed = Federation.from_arrays([[1.0], [1.0]], [0.0, 2.0], clients=[0, 1], domains=[0, 1])
+    >>> best = Problem(fed, Squared()).solve_minimax()
+    >>> best.w, best.domain_weights, best.domain_values, bool(best.gap < 1e-9)
+    (array([1.]), array([0.5, 0.5]), array([0.5, 0.5]), True)
     """
 
     w: np.ndarray
@@ -108,7 +116,7 @@ class Minimax:
 def solve_minimax(
     problem: Objective, tol: float = 1e-10, uncertainty_set: Any = None, start: np.ndarray | None = None
 ) -> Minimax:
-    """Minimise max over lambda in Lambda of sum lambda_k F_k(w) over the domains, and certify the result.
+    """Return the minimiser of max over lambda in Lambda of sum lambda_k F_k(w) over the domains, certified.
 
     Parameters
     ----------
@@ -157,7 +165,7 @@ def solve_minimax(
 
 
 def solve_softmax(problem: Objective, mu: float, tol: float = 1e-10) -> Minimax:
-    """Minimise (1/mu) log sum_k exp(mu F_k(w)) over the domains, and certify the result.
+    """Return the minimiser of (1/mu) log sum_k exp(mu F_k(w)) over the domains, certified.
 
     The objective lies between max_k F_k and max_k F_k + log(p)/mu.
 
