@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from enum import Enum
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
@@ -37,6 +38,7 @@ def is_public(inner: str) -> bool:
     return not inner.startswith((*INTERNAL, "_")) and (home == "" or inner in DEEPER or home in OF_FILES)
 
 
+@cache
 def public_modules() -> dict[str, Any]:
     """Return the modules with public names, by the names that users import them by; the nearest to the top first."""
     found = {"": fedconvex}
@@ -69,16 +71,29 @@ def page() -> str:
     """Return the whole page."""
     parts = [HEAD]
     for inner, things in public_names().items():
-        rows = [f"| `{name}` | {_says(thing)} |" for name, thing in things.items()]
+        rows = [f"| `{name}` | {_says(inner, name, thing)} |" for name, thing in things.items()]
         parts.append(
             "\n".join([f"## `{'.'.join(['fedconvex', inner]).rstrip('.')}`\n", "| name | |", "|---|---|", *rows, ""])
         )
     return "\n".join(parts)
 
 
-def _says(thing: Any) -> str:
-    """Return the first sentence of a docstring."""
-    return " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split()).replace("|", "\\|")
+def _says(inner: str, name: str, thing: Any) -> str:
+    """Return the first sentence of a docstring; of an alias of a type, which has none, its module's line."""
+    text = (inspect.getdoc(thing) or "") if is_documented(thing) else _line_of_module(inner, name)
+    return " ".join(text.split("\n\n")[0].split()).replace("|", "\\|")
+
+
+def is_documented(thing: Any) -> bool:
+    """Whether a thing has a docstring of its own: classes and functions, but not aliases of types."""
+    return isinstance(thing, type) or inspect.isroutine(thing)
+
+
+def _line_of_module(inner: str, name: str) -> str:
+    """Return what the module's docstring says in a line that begins with "* `name`: ", or nothing."""
+    text = inspect.getdoc(public_modules()[inner]) or ""
+    found = re.search(rf"^\* `{name}`: (.*?)(?=\n\*|\n\n|\Z)", text, re.M | re.S)
+    return found[1] if found else ""
 
 
 def arguments(thing: Any) -> list[str]:
@@ -97,8 +112,14 @@ def arguments(thing: Any) -> list[str]:
     return [*out[:at], *(["*"] if at < len(named) else []), *out[at:]]
 
 
-def lacks(thing: Any) -> list[str]:
-    """Return what a docstring lacks: parameters that it does not describe, what is returned, an example."""
+def lacks(thing: Any, inner: str = "", name: str = "") -> list[str]:
+    """Return what a docstring lacks: parameters that it does not describe, what is returned, an example.
+
+    An alias of a type, found as ``inner.name``, must have a line in its module's docstring, and an example there.
+    """
+    if not is_documented(thing):
+        text = inspect.getdoc(public_modules()[inner]) or ""
+        return ["returns"] * (not _line_of_module(inner, name)) + ["example"] * (">>>" not in text)
     text = inspect.getdoc(thing) or ""
     heads = [
         line.partition(" : ")[0] for part in SECTION.findall(text) for line in part.splitlines() if line[:1] != " "
@@ -118,7 +139,7 @@ def frozen() -> str:
     for inner, things in public_names().items():
         for name, thing in things.items():
             full = ".".join(filter(None, ["fedconvex", inner, name]))
-            less = lacks(thing)
+            less = lacks(thing, inner, name)
             lines.append(f"{full}({', '.join(arguments(thing))})" + (f"  # lacks {', '.join(less)}" if less else ""))
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""The public API is frozen: names and arguments stay, and docstrings do not come to say less.
+"""The public API is frozen: names and arguments stay, and docstrings describe all arguments and results by examples.
 
 ``python docs/api.py`` writes the file with what is added; what goes is deprecated first (RELEASING.md).
 """
@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from tests.docs_scripts import docs_script
 
 FILE = Path(__file__).with_name("public_api.txt")
 LINE = re.compile(r"([\w.]+)\((.*)\)(?:  # lacks (.*))?")
-MOST = {"parameters": 219, "returns": 66, "example": 222}  # docstrings that lack them: mend some, and lower the number
 pytestmark = [pytest.mark.skipif(not (FILE.parents[1] / "docs").is_dir(), reason="no docs"), pytest.mark.anywhere]
 
 
@@ -46,9 +44,9 @@ def test_public_names_and_their_arguments_stay():
     assert len(read(now)) >= 600
 
 
-def test_docstrings_lack_no_more_than_they_did():
-    lacks = Counter(what for _, those in read(FILE.read_text(encoding="utf-8")).values() for what in those)
-    assert all(lacks[what] <= most for what, most in MOST.items())
+def test_docstrings_describe_parameters_and_results_and_have_an_example():
+    lacking = {name: lacks for name, (_, lacks) in read(FILE.read_text(encoding="utf-8")).items() if lacks}
+    assert not lacking, "write what is missing, and run python docs/api.py"
 
 
 def test_the_test_can_fail():
@@ -73,3 +71,14 @@ def test_what_a_docstring_lacks_is_found():
     assert api.arguments(half) == ["x", "*", "y="] and api.lacks(half) == ["parameters", "example"]
     half.__doc__ += "y : int\n\n        >>> half(1)\n        "
     assert api.lacks(half) == []
+
+
+def test_an_alias_of_a_type_has_a_line_in_its_module():
+    """`Positive` is described by fedconvex.fields; an alias that no line names, or without an example, is found."""
+    import fedconvex.fields
+
+    api = docs_script("api")
+    alias = fedconvex.fields.Positive
+    assert not api.is_documented(alias) and api.lacks(alias, "fields", "Positive") == []
+    assert api.lacks(alias, "fields", "Posi") == ["returns"]
+    assert api.lacks(alias, "theory.worst_case", "Posi") == ["returns", "example"]
