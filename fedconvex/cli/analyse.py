@@ -21,7 +21,6 @@ def add_parser(commands: Any) -> None:
     """Add the command."""
     analyse = commands.add_parser(
         "analyse",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         description=textwrap.dedent("""\
             Fit a generalised linear model, or Cox's, by maximum likelihood and print its coefficients with standard
             errors, tests and intervals. Of each client only sums over its rows are used; the table is read in one place

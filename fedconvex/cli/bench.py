@@ -18,7 +18,6 @@ def add_parser(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "bench",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         description=textwrap.dedent("""\
             Run solvers on the problems of a suite, and say what each target of the certified gap costs them.
 

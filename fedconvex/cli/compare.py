@@ -31,7 +31,6 @@ def add_parser(commands: Any) -> None:
     """Add the command."""
     compare = commands.add_parser(
         "compare",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         description=textwrap.dedent("""\
             Compare one model for all clients, one that is fair to the worst, models per client, and every client
             alone, on rows of every client that the models were not fitted to.

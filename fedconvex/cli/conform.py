@@ -21,7 +21,6 @@ def add_parser(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "conform",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         description=textwrap.dedent("""\
             Find out which published algorithm an implementation computes, by exams on tiny federations.
 

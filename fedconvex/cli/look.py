@@ -16,7 +16,6 @@ def add_parser(commands: Any) -> None:
     """Add the command."""
     look = commands.add_parser(
         "look",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         description=textwrap.dedent("""\
             Print what is missing, constant or differently coded where: one line per column and client. Nothing is
             fitted, and nothing is written."""),

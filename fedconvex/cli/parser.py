@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
+import textwrap
 from typing import Any, NoReturn
 
+MOST_LINES = 60  # of a help text; a longer one is told by topic
 OK, FAILED, USER, DIVERGED, INCONCLUSIVE, CRASHED, INTERRUPTED, ENDED = 0, 1, 2, 3, 4, 70, 130, 143
 
 
@@ -35,16 +38,106 @@ class _Once(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Lines of descriptions stay, and names with hyphens are not divided."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
+class _Help(argparse.Action):
+    """Print the help of a command, or of one of its topics."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        sys.stdout.write(parser.help_of(values))
+        parser.exit()
+
+
 class Parser(argparse.ArgumentParser):
-    """Errors are one line, as all of the package, and options that take one value are given once."""
+    """Errors are one line, as all of the package, and options that take one value are given once.
+
+    Help of more than `MOST_LINES` lines is told by topic: the groups of a command's options.
+    """
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**{"allow_abbrev": False} | settings)
+        super().__init__(**{"allow_abbrev": False, "formatter_class": _Formatter} | settings | {"add_help": False})
+        self.add_argument(
+            "-h",
+            "--help",
+            action=_Help,
+            nargs="?",
+            metavar="TOPIC",
+            default=argparse.SUPPRESS,
+            dest=argparse.SUPPRESS,
+            help="show this help, or that of one topic, and exit",
+        )
         for name in (None, "store"):
             self.register("action", name, _Once)
 
     def format_help(self) -> str:
-        """Begin with the arguments that a command takes, and leave the list of its options to the sections below."""
+        """Return the help of all topics, or where that is long what the examples use and the names of the others."""
+        text = self._whole()
+        often = [a for a in self._optional() if self.epilog and re.search(rf"{a.option_strings[-1]}\b", self.epilog)]
+        while text.count("\n") >= MOST_LINES:
+            text = self._short(often)
+            if not often:
+                break
+            often = often[:-1]
+        return text
+
+    def help_of(self, topic: str | None) -> str:
+        """Return the help of a topic, of "all" topics, or without one the usual help."""
+        if topic is None or topic == "all":
+            return self.format_help() if topic is None else self._whole()
+        topics = self.topics()
+        if topic not in topics:
+            from fedconvex._check import unknown
+
+            raise Refused(str(unknown(f"{self.prog} --help", topic, [*topics, "all"])))
+        formatter = self._get_formatter()
+        formatter.add_usage(self._words(), self._actions, [])
+        formatter.start_section(str(topics[topic].title))
+        formatter.add_arguments(topics[topic]._group_actions)
+        formatter.end_section()
+        return formatter.format_help()
+
+    def topics(self) -> dict[str, Any]:
+        """Return the groups of options by the first word of their titles, in order."""
+        groups = [g for g in self._action_groups if any(a.option_strings for a in g._group_actions)]
+        return {str(g.title).split()[0]: g for g in groups}
+
+    def _optional(self) -> list[argparse.Action]:
+        return [a for g in self.topics().values() for a in g._group_actions if a.option_strings]
+
+    def _short(self, often: list[argparse.Action]) -> str:
+        """Return what a command does, help on some options, and the names of all, by topic."""
+        formatter = self._get_formatter()
+        formatter.add_usage(self._words(), self._actions, [])
+        formatter.add_text(self._filled())
+        formatter.start_section("often used")
+        formatter.add_arguments([a for a in self._actions if not a.option_strings] + often)
+        formatter.end_section()
+        lines, width = ["all options, by topic (--help TOPIC tells more, --help all everything):"], formatter._width
+        for topic, group in self.topics().items():
+            names = " ".join(a.option_strings[-1] for a in group._group_actions)
+            lines += textwrap.wrap(
+                names,
+                width,
+                initial_indent=f"  {topic:<12}",
+                subsequent_indent=" " * 14,
+                break_on_hyphens=False,
+            )
+        formatter.add_text("\n".join(lines))
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
+
+    def _filled(self) -> str:
+        """Return the description, its paragraphs filled to the width of the terminal."""
+        width = self._get_formatter()._width
+        return "\n\n".join(textwrap.fill(part, width) for part in (self.description or "").split("\n\n"))
+
+    def _words(self) -> str | None:
+        """Return the usage: the arguments that a command takes, its options left to the sections below."""
         positional = [a for a in self._actions if not a.option_strings and a.dest != argparse.SUPPRESS]
         needed = [a for a in self._actions if a.option_strings and a.required]
         if self.usage is None and not self._commands():
@@ -52,7 +145,16 @@ class Parser(argparse.ArgumentParser):
             words = [formatter._format_args(a, str(a.metavar or a.dest)) for a in positional]
             words += [f"{a.option_strings[-1]} {formatter._format_args(a, a.dest.upper())}" for a in needed]
             self.usage = " ".join(["%(prog)s", *words, "[options]"])
-        return super().format_help()
+        return self.usage
+
+    def _whole(self) -> str:
+        """Return the help of all topics."""
+        self._words()
+        given, self.description = self.description, self._filled()
+        try:
+            return super().format_help()
+        finally:
+            self.description = given
 
     def error(self, message: str) -> NoReturn:
         """Raise what `main` prints, with the name that may have been meant."""

@@ -26,7 +26,6 @@ def add_parser(commands: Any) -> None:
     """Add the command."""
     predict = commands.add_parser(
         "predict",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         description=textwrap.dedent("""\
             Predict raw rows with a model that solve --save wrote. Columns are found by their names, in any order;
             columns that the model does not use are ignored, and missing ones are named and refused.

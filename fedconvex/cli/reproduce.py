@@ -24,7 +24,6 @@ def add_parser(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "reproduce",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         description=textwrap.dedent("""\
             Run an experiment of the literature and write its figures (SVG, PNG), tables (CSV) and claims.json.
 

@@ -60,7 +60,6 @@ def add_parser(commands: Any) -> None:
     """Add the command."""
     solve = commands.add_parser(
         "solve",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         description=textwrap.dedent("""\
             Fit a convex model to data that belong to several clients, and certify how far it is from the optimum.
 

@@ -32,7 +32,6 @@ def add_parser(commands: Any) -> None:
     """Add the command."""
     study = commands.add_parser(
         "study",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         description=textwrap.dedent("""\
             Sites that keep their rows agree on a file, study.toml, the same at all of them, and analyse and solve
             together. What a site allows stands in its own site.toml. Exit status: 0 for a study that ended, 2 for what

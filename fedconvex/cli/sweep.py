@@ -33,7 +33,6 @@ def add_parser(commands: Any) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "sweep",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         description=textwrap.dedent("""\
             Run a method with all combinations of settings, from many seeds each, and write all traces as one table.
 

@@ -42,7 +42,6 @@ def add_parser(commands: Any) -> None:
     """Add the command."""
     verify = commands.add_parser(
         "verify",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         description=textwrap.dedent("""\
             Check the hypotheses of convergence theorems, obtain exactly or by Monte Carlo what they bound, and compare:
             with the bound, and with the exact worst case over all problems with the same constants.

@@ -30,7 +30,6 @@ def add_parser(commands: Any) -> None:
     """Add the command."""
     warm = commands.add_parser(
         "warm",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         description=textwrap.dedent("""\
             Compile what methods need, and keep it on disk, so that first runs do not wait for the compiler.
 
