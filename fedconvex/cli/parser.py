@@ -60,7 +60,8 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**{"allow_abbrev": False, "formatter_class": _Formatter} | settings | {"add_help": False})
+        usual: dict[str, Any] = {"allow_abbrev": False, "formatter_class": _Formatter}
+        super().__init__(**usual | settings | {"add_help": False})
         self.add_argument(
             "-h",
             "--help",
