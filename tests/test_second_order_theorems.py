@@ -10,14 +10,14 @@ import pytest
 from fedconvex import Federation, Logistic, Problem, Squared
 from fedconvex.constants import Constants
 from fedconvex.constants.similarity import second_order_dissimilarity
-from fedconvex.methods import FedNL, RankR
+from fedconvex.methods import SDANE, FederatedNewton, FedNL, RankR
 from fedconvex.theorems import THEOREMS
 from fedconvex.theorems.approximate_newton import crossed, stage_radius
 from fedconvex.theorems.parts.learned_hessians import lipschitz
 from fedconvex.theorems.parts.setting import Setting
 from fedconvex.theorems.sdane import accelerated_sdane_growth
 from fedconvex.theory.fixed_points import quadratic
-from fedconvex.verify import Outcome
+from fedconvex.verify import Outcome, verify
 from tests.test_baseline_theorems import outcomes, violated
 
 
@@ -158,3 +158,19 @@ def test_fednl_local_is_superlinear_in_its_ball():
     assert (ratios <= 0.5).all()
     assert ratios[-1] < 0.02
     assert (np.diff(ratios) < 0.0).all()
+
+
+def tiny(scale, loss=None, rows=((1.0, 0.5), (-0.7, 1.1), (0.3, -0.4)), y=(1.0, -1.0, 1.0), l2=0.0):
+    return Problem(Federation.from_clients([(scale * np.array(rows), np.array(y))]), loss or Logistic(), l2)
+
+
+def test_nothing_is_violated_where_only_digits_are_lost():
+    """Steps whose squares overflow, gradients whose squares vanish, a start at the computed minimiser."""
+    outcome = verify("sdane", tiny(1.0), SDANE(step_size=7e306), rounds=3, start=np.array([2.9, -1.3])).outcome
+    assert outcome is Outcome.INCONCLUSIVE
+    found = verify("clustered-rank", tiny(1e-158), FederatedNewton(), rounds=1)
+    assert found.outcome is Outcome.INCONCLUSIVE, found
+    problem = tiny(1.0, rows=((1.3,), (-0.7,), (0.4,)), l2=0.1)
+    method = FedNL(compressor=RankR(1), line_search=False, alpha=1.0, exact_start=False, mu=1e-4)
+    found = verify("fednl-local", problem, method, rounds=1, start=problem.solve().w)
+    assert found.outcome is not Outcome.VIOLATED, found

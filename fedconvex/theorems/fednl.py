@@ -170,17 +170,18 @@ def distances(s: Setting, rounds: Any, seed: int, trajectories: int) -> np.ndarr
 
 
 def distance_rounding(s: Setting, value: float) -> float:
-    """Add errors: those of a step, by the condition of what it inverts, grow like distances, by (E + L_H r)/mu."""
+    """Add errors: those of w* and of a step, by the condition of what it inverts; they grow by (E + L_H r)/mu."""
     p, mu, length = s.problem, s.method._floor(s.problem), start_length(s)
     L = lipschitz(SOURCE, p)
-    E, q, off = start_error(s, np.asarray(p.solve().w)), math.sqrt(1.0 - shrinking(s)), 0.0
+    E, q = start_error(s, np.asarray(p.solve().w)), math.sqrt(1.0 - shrinking(s))
+    star = off = minimiser_rounding(p)
     condition = 1.0 + (E + float(p.constants().L or 0.0)) / mu
     way = [float(np.linalg.norm(s.start - p.solve().w)), *distances(s, range(1, s.rounds + 1), 0, 1)[:, 0].tolist()]
     for t, r in enumerate(way[:-1]):
         left = max(1.0 - shrinking(s) * t, 0.0) ** 0.5 * E if L == 0.0 else E
         off = min((left + L * r) / mu, 1e100) * off + UNIT * p.size * condition * (length + r)
         E = q * E + (1.0 + q) * L * r if L > 0.0 else E
-    return minimiser_rounding(p) + off
+    return star + off
 
 
 # ---------------------------------------------------------------- where it is checked

@@ -308,7 +308,7 @@ def known_constants(theorem: str, constants: Constants, *names: str) -> tuple[An
 
 
 def with_powers(theorem: str, name: str, value: float) -> None:
-    """Raise unless products of four such smoothnesses neither overflow nor vanish.
+    """Raise unless products of four such numbers, smoothnesses or steps, neither overflow nor vanish.
 
     Raises
     ------

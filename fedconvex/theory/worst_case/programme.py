@@ -205,7 +205,8 @@ class Programme:
             A.append(np.sum([p * product(v, v) for p, v in vectors], axis=0))
             a.append(none)
             b.append(bound)
-        self.A, self.a, self.b = np.array(A), np.array(a), np.array(b)
+        unknowns = self.C.shape[1:]
+        self.A, self.a, self.b = np.reshape(A, (len(b), *unknowns)), np.reshape(a, (len(b), self.count)), np.array(b)
 
     def _squares(self) -> list[tuple[list[tuple[float, np.ndarray]], float]]:
         """Return (weights and vectors, bound) for every sum of squared norms that is bounded."""

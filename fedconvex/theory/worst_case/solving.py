@@ -141,6 +141,9 @@ def search(programme: Programme, inner: tuple[np.ndarray, np.ndarray] | None = N
 
     ``inner`` is a strictly feasible point, basis vectors and values; default `inner_point`.
     """
+    if programme.gram == 0:  # runs start at a minimiser of every client, and stay
+        still = Feasible(0.0, np.zeros((1, 0)), np.zeros(programme.count))
+        return Best(0.0, still, 0.0, "none", "nothing moves")
     inner = inner_point(programme) if inner is None else inner
     trace = TraceBound(programme, inner)
     found = Feasible(-math.inf, *inner)
