@@ -208,14 +208,13 @@ def test_equal_rows_leave_the_rounding_of_their_variance():
 
 
 def test_numbers_without_digits_are_no_violation():
-    """A bound of 0 and a quantity of 1e-321, whose squares are below the smallest number with all its digits."""
-    tiny = planted("dynamic-incremental-noise", 0.0)._replace(
-        exact=lambda s, rounds: Found(np.array([1e-321]), np.zeros(1))
-    )
-    problem = squares()
-    assert verify(tiny, problem, DynamicFedAvg(step_size=0.1), rounds=1).outcome is not Outcome.VIOLATED
-    larger = tiny._replace(exact=lambda s, rounds: Found(np.array([1e-280]), np.zeros(1)))
-    assert verify(larger, problem, DynamicFedAvg(step_size=0.1), rounds=1).outcome is Outcome.VIOLATED
+    """A bound of 0 and quantities whose squares are below the smallest number with all its digits, and one above."""
+    for size, violated in ((1e-321, False), (1e-158, False), (1e-140, True)):
+        tiny = planted("dynamic-incremental-noise", 0.0)._replace(
+            exact=lambda s, rounds, v=size: Found(np.array([v]), np.zeros(1))
+        )
+        found = verify(tiny, squares(), DynamicFedAvg(step_size=0.1), rounds=1).outcome
+        assert (found is Outcome.VIOLATED) == violated, (size, found)
 
 
 def test_a_start_next_to_the_minimiser_has_an_excess():

@@ -105,7 +105,7 @@ def _rounding(s: Setting, w: np.ndarray) -> float:
     """Those of the gradients, and of singular values: eps of the largest."""
     K, off = s.problem.federation.K, s.problem.weights * gradient_rounding(s.problem, w)
     U = s.problem.weights[:, None] * np.asarray(s.problem.client_gradients(w)).reshape(K, -1)
-    return 2.0 * float(np.linalg.norm(off)) + UNIT * K * float(np.linalg.norm(U)) + LOST
+    return 2.0 * float(np.linalg.norm(off)) + UNIT * K * float(np.linalg.norm(U))
 
 
 @example("two that oppose each other", "two clients, squared loss, gradients (±1, 1/5) at 0")

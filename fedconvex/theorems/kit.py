@@ -72,7 +72,7 @@ from fedconvex.theorems.parts.instances import (
     uneven_squares,
 )
 from fedconvex.theorems.parts.quantities import deterministic, values_along
-from fedconvex.theorems.parts.rounding import EPS, LOST, UNIT, Found, gradient_rounding, minimiser_rounding
+from fedconvex.theorems.parts.rounding import EPS, UNIT, Found, gradient_rounding, minimiser_rounding
 from fedconvex.theorems.parts.rules import feasible_work, fixed_step, given, least_bound, least_bound_step, smoothness
 from fedconvex.theorems.parts.scope import (
     EVERYWHERE,

@@ -171,7 +171,7 @@ def _rounding(s: Setting, w: np.ndarray) -> float:
     p = s.problem.weights
     left = float(np.linalg.norm(sent.g)) + 2.0 * float(p @ gradient_rounding(s.problem, w))
     size = float(np.sqrt(np.einsum("ki,kij,kj->", sent.b, sent.J, sent.b) + w @ sent.J.sum(axis=0) @ w))
-    return left * float(np.sqrt(np.linalg.eigvalsh(inverse)[-1])) + UNIT * w.size * size + LOST
+    return left * float(np.sqrt(np.linalg.eigvalsh(inverse)[-1])) + UNIT * w.size * size
 
 
 @example("two counts, nearly alike", "two clients, Poisson's loss, mean counts 0.98 and 1.02")

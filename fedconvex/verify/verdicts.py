@@ -26,7 +26,7 @@ from fedconvex.theory.bound import AssumptionError, Bound, PrecisionError
 from fedconvex.verify.monte_carlo import Limits, Look, monte_carlo
 
 HUGE = 1e150  # squares beyond overflow
-TINIEST = sys.float_info.min / sys.float_info.epsilon  # the last digits of numbers below are subnormal, or lost
+TINIEST = math.sqrt(sys.float_info.min / sys.float_info.epsilon)  # squares of numbers below lose their last digits
 FINE = 0.01  # of the bound: what rounding may be where quantity and bound are compared in spite of it
 
 

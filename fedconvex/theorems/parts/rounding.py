@@ -21,7 +21,6 @@ from fedconvex.traits import traits_of
 
 EPS = float(np.finfo(float).eps)
 UNIT = 8.0 * EPS  # of a sum: blocks, fused or not
-LOST = 1e-146  # of the root of a sum of squares, where squares are below the normal numbers
 
 
 class Found(NamedTuple):
