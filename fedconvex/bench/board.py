@@ -12,6 +12,7 @@ import numpy as np
 
 from fedconvex._check import among, bad, numeric
 from fedconvex.bench.cells import Rules
+from fedconvex.bench.ranks import Comparison, compare_pairs, mean_ranks_of, rank_intervals
 
 AXES = ("rounds", "floats", "passes", "seconds")
 AFTER = " after tuning"  # of an axis: what the run alone cost, without the trials of step sizes
@@ -141,6 +142,12 @@ class Board:
         return out
 
     @cached_property
+    def classes(self) -> dict[str, str]:
+        """By solver: federated, or pooled where it has all rows in one place; each class has ranks of its own."""
+        pooled = {c.solver for c in self.cells if c.found.get("pooled")}
+        return {s: "pooled" if s in pooled else "federated" for s in self.solvers}
+
+    @cached_property
     def ranked(self) -> list[str]:
         """Solvers that are compared: those that broke no rule, and ran somewhere."""
         ran = {c.solver for c in self.cells if c.runs}
@@ -168,6 +175,14 @@ class Board:
     def _medians(self) -> dict[str, Any]:
         return {}
 
+    @cached_property
+    def _intervals(self) -> dict[str, np.ndarray]:
+        return {}
+
+    @cached_property
+    def _compared(self) -> dict[str, list[Comparison]]:
+        return {}
+
     def cost(self, problem: str, solver: str, target: float, axis: str) -> Spread | None:
         """Return what a target cost, over seeds: None where the solver is not made for the problem."""
         among("Board.cost: axis", axis, self.axes)
@@ -188,22 +203,48 @@ class Board:
         self._medians[axis] = (pairs, names, costs)
         return self._medians[axis]
 
+    def seeds_costs(self, axis: str) -> np.ndarray:
+        """Return costs of `medians` by seed (pairs, solvers, seeds); what draws nothing has the same for all."""
+        pairs, names, medians = self.medians(axis)
+        costs = np.repeat(medians[:, :, None], max(1, self.seeds), axis=2)
+        for i, (p, t) in enumerate(pairs):
+            for j, s in enumerate(names):
+                cells = self.of(p, s)
+                if len(cells) > 1:
+                    costs[i, j] = [cells[n % len(cells)].cost(t, axis) for n in range(costs.shape[2])]
+        return costs
+
+    def _sample(self, axis: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return costs by seed, the problem of every pair, and the class of every solver."""
+        pairs, names, _ = self.medians(axis)
+        at = {p: u for u, p in enumerate(self.problems)}
+        classes = np.array([self.classes[s] for s in names])
+        return self.seeds_costs(axis), np.array([at[p] for p, _ in pairs], dtype=int), classes
+
     def mean_ranks(self, axis: str) -> dict[str, float]:
-        """Return each solver's rank among those that are counted, averaged over problems and targets; ties share.
+        """Return each solver's rank among those of its class, averaged over problems and targets; ties share.
 
         Pairs of problem and target that nobody met say nothing, and are left out.
         """
-        from scipy.stats import rankdata
-
         _, names, costs = self.medians(axis)
-        sums, counts = np.zeros(len(names)), np.zeros(len(names))
-        for row in costs:
-            known = ~np.isnan(row)
-            if not np.isfinite(row[known]).any():
-                continue
-            sums[known] += rankdata(row[known])
-            counts[known] += 1
-        return {s: float(a / n) if n else math.nan for s, a, n in zip(names, sums, counts, strict=True)}
+        if not names:
+            return {}
+        ranks = mean_ranks_of(costs, np.array([self.classes[s] for s in names]))
+        return dict(zip(names, map(float, ranks), strict=True))
+
+    def rank_intervals(self, axis: str) -> dict[str, tuple[float, float]]:
+        """Return 95 % intervals of `mean_ranks` by the bootstrap, NaN with fewer than 6 problems."""
+        names = self.medians(axis)[1]
+        if axis not in self._intervals:
+            self._intervals[axis] = rank_intervals(*self._sample(axis)) if names else np.zeros((0, 2))
+        return {s: (float(low), float(high)) for s, (low, high) in zip(names, self._intervals[axis], strict=True)}
+
+    def comparisons(self, axis: str) -> list[Comparison]:
+        """Return for all pairs of solvers of one class who costs less on how many problems, and whether they differ."""
+        if axis not in self._compared:
+            names = self.medians(axis)[1]
+            self._compared[axis] = compare_pairs(*self._sample(axis), names) if names else []
+        return self._compared[axis]
 
     def reached(self, solver: str, target: float) -> tuple[int, int]:
         """Return on how many problems a solver met a target in the median, and how many it is made for."""
@@ -214,10 +255,12 @@ class Board:
     def wins(self, axis: str, by: str) -> list[tuple[str, int, list[tuple[str, int]]]]:
         """Return who wins where: by class of a dial, the number of pairs, and solvers with how many they win.
 
-        A tie counts for all who share it.
+        A tie counts for all who share it; pooled solvers are left out.
         """
         among("Board.wins: by", by, list(_CLASSES))
         pairs, names, costs = self.medians(axis)
+        keep = [j for j, s in enumerate(names) if self.classes[s] == "federated"]
+        names, costs = [names[j] for j in keep], costs[:, keep]
         dials = {c.problem: c.dials for c in self.cells}
         out = []
         for title, low, high in _CLASSES[by]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedconvex._files import write_file
+from fedconvex.bench.answers import answers, difference_table
 from fedconvex.bench.board import AXES, Board
 from fedconvex.bench.profiles import MOST, curve_figure, profile_figure, sensitivity_figure
 from fedconvex.bench.written_tables import (
@@ -47,7 +48,9 @@ def page(board: Board) -> str:
         rules=fairness(board),
         offences=offence_table(board),
         notes=notes_table(board),
-        summary=summary_table(board),
+        summaries={k: summary_table(board, k) for k in dict.fromkeys(board.classes[s] for s in board.ranked)},
+        answers=answers(board),
+        differences={axis: difference_table(board, axis) for axis in board.axes if axis != "seconds"},
         tuning=tuning_table(board),
         sensitivity=Markup(sensitivity_figure(board)),
         profiles=profiles,

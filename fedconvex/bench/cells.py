@@ -127,6 +127,7 @@ def _carried_out(
         "status": status,
         "words": facts.words,
         "settled": facts.settled,
+        "pooled": facts.pooled,
         "rounds": run.steps[-1].round,
         "gap": plain(run.gaps[-1]),
         "worst": plain(referee.worst_client(run.last)) if np.isfinite(run.last).all() else None,

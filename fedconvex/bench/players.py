@@ -22,7 +22,7 @@ from fedconvex.bench import offences as honesty
 from fedconvex.bench.cases import Case
 from fedconvex.bench.own_process import OwnProcess, answer, refusal, refused, requests
 from fedconvex.bench.running import Play, Step, play, warm
-from fedconvex.bench.solvers import Ready, Solver, draws_nothing
+from fedconvex.bench.solvers import Ready, Solver, draws_nothing, has_all_rows
 from fedconvex.federation import Federation
 
 _TOGETHER = 64  # models, at most, that a process sends at one request
@@ -34,6 +34,7 @@ class Facts(NamedTuple):
     words: str
     settled: bool  # its models are the same for every seed
     reproducible: bool  # its models are the same for one seed, unless it says that they are not
+    pooled: bool = False  # it has all rows in one place
 
 
 class Inside:
@@ -63,7 +64,8 @@ class Inside:
         self._ready = self._solver.ready(problem, self._case.loss, factor, self._case.aim)
         target = self._ready.target
         settled = draws_nothing(self._solver, target, problem)
-        return Facts(self._ready.words, settled, bool(getattr(target, "reproducible", True)))
+        reproducible = bool(getattr(target, "reproducible", True))
+        return Facts(self._ready.words, settled, reproducible, has_all_rows(self._solver, target))
 
     def warm(self) -> None:
         """Run a few rounds that nobody measures."""
@@ -97,7 +99,7 @@ class Outside:
     def ready(self, factor: float = 1.0) -> Facts:
         """As `Inside.ready`."""
         said = self._process.ask(do="ready", factor=factor)
-        return Facts(str(said["words"]), bool(said["settled"]), bool(said["reproducible"]))
+        return Facts(str(said["words"]), *(bool(said[n]) for n in ("settled", "reproducible", "pooled")))
 
     def warm(self) -> None:
         """As `Inside.warm`."""

@@ -25,10 +25,10 @@ _UNITS = {
 
 
 def drawn_solvers(board: Board, axis: str = "rounds") -> list[str]:
-    """Return the solvers that are drawn: your own first, then the best by mean rank on an axis."""
+    """Return the federated solvers that are drawn: your own first, then the best by mean rank on an axis."""
     ranks = board.mean_ranks(axis)
     own = {c.solver for c in board.cells if c.own}
-    known = [s for s in board.ranked if not math.isnan(ranks[s])]
+    known = [s for s in board.ranked if not math.isnan(ranks[s]) and board.classes[s] == "federated"]
     return sorted(known, key=lambda s: (s not in own, ranks[s]))[:MOST]
 
 
@@ -48,6 +48,8 @@ def profile_figure(board: Board, axis: str, kind: str) -> str:
     kind : {"performance", "data"}
     """
     pairs, names, costs = board.medians(axis)
+    federated = [j for j, s in enumerate(names) if board.classes[s] == "federated"]
+    names, costs = [names[j] for j in federated], costs[:, federated]
     shown = [s for s in drawn_solvers(board, axis) if np.isfinite(costs[:, names.index(s)]).any()]
     if not shown:
         return ""

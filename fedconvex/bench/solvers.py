@@ -391,6 +391,15 @@ def draws_nothing(solver: Solver, target: Any, problem: Any) -> bool:
     return solver.kind == "class" and traits_of(target, problem).deterministic
 
 
+def has_all_rows(solver: Solver, target: Any) -> bool:
+    """Whether a solver has all rows in one place: a pooled or centralised one, or a function that says so."""
+    return (
+        solver.kind == "pooled"
+        or (solver.kind == "class" and not hasattr(target, "local"))
+        or (getattr(target, "pooled", False) is True)
+    )
+
+
 def arrays_of(problem: Any, loss: str) -> Arrays:
     """Return a problem as a function is given it: its own copies."""
     fed = problem.federation

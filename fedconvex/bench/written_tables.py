@@ -15,7 +15,9 @@ import numpy as np
 
 from fedconvex._files import check_folder, csv_text, write_file
 from fedconvex._latex import escaped, tabular
+from fedconvex.bench.answers import pair_rows, rank_rows
 from fedconvex.bench.board import AXES, Board, Spread
+from fedconvex.bench.ranks import LEAST
 from fedconvex.bench.tuning import FACTORS, budget
 
 
@@ -26,7 +28,20 @@ def results(board: Board, seconds: bool) -> tuple[list[str], list[list[Any]]]:
     met, and empty where nobody counts it.
     """
     dials = ["K", "n", "d", "sparse", "loss", "aim", "kappa", "zeta_star", "heterogeneity"]
-    heads = ["problem", "sha256", *dials, "solver", "kind", "seed", "status", "target", "rounds", "floats", "passes"]
+    heads = [
+        "problem",
+        "sha256",
+        *dials,
+        "solver",
+        "kind",
+        "class",
+        "seed",
+        "status",
+        "target",
+        "rounds",
+        "floats",
+        "passes",
+    ]
     heads += ["seconds"] if seconds else []
     heads += ["tuning_rounds", "tuning_floats", "tuning_passes", "step_multiple"]
     heads += ["last_round", "last_gap", "worst_client", "offences", "settings"]
@@ -36,7 +51,8 @@ def results(board: Board, seconds: bool) -> tuple[list[str], list[list[Any]]]:
         search = c.found.get("tuning") or {}
         end = [search.get(n) for n in (*AXES[:3], "factor")]
         end += [c.found["rounds"], c.found["gap"], c.found["worst"], wrong, c.found["words"]]
-        start = [c.problem, board.digests[c.problem], *(c.dials[n] for n in dials), c.solver, c.kind, c.seed]
+        start = [c.problem, board.digests[c.problem], *(c.dials[n] for n in dials), c.solver, c.kind]
+        start += [board.classes[c.solver], c.seed]
         for i, t in enumerate(board.rules.targets):
             found = c.found["costs"][i] if c.found["costs"] else {"rounds": None, "floats": None, "passes": None}
             took = c.timed["costs"][i] if c.timed["costs"] else None
@@ -74,7 +90,9 @@ def _parquet(board: Board) -> bytes:
 
 
 def write_files(board: Board, folder: str | os.PathLike[str]) -> list[Path]:
-    """Write results.csv (without seconds), seconds.csv, results.parquet (with pyarrow), tables.tex and about.json.
+    """Write results, ranks and pairs without seconds as CSV, seconds.csv, results.parquet, tables.tex and about.json.
+
+    The Parquet file needs pyarrow.
 
     Returns
     -------
@@ -87,6 +105,8 @@ def write_files(board: Board, folder: str | os.PathLike[str]) -> list[Path]:
     at = [heads.index(n) for n in short]
     files = {
         "results.csv": _csv(*results(board, False)),
+        "ranks.csv": _csv(*rank_rows(board)),
+        "pairs.csv": _csv(*pair_rows(board)),
         "seconds.csv": _csv(short, [[row[i] for i in at] for row in rows]),
         "tables.tex": latex(board).encode(),
         "about.json": (json.dumps(about, indent=1) + "\n").encode(),
@@ -121,16 +141,26 @@ def _spread(found: Spread | None) -> str:
     return f"{text} [{cost_text(found.low)}, {cost_text(found.high)}]"
 
 
-def summary_table(board: Board) -> tuple[list[str], list[list[str]]]:
-    """Return mean ranks on every axis and how many problems each solver solved; the best by rounds first."""
+def summary_table(board: Board, kind: str = "federated") -> tuple[list[str], list[list[str]]]:
+    """Return mean ranks of a class on every axis, with intervals, and how many problems each solver solved.
+
+    The best by rounds is first.
+    """
     ranks = {axis: board.mean_ranks(axis) for axis in board.axes}
+    ends = {axis: board.rank_intervals(axis) for axis in board.axes}
     heads = ["solver", *(f"rank by {axis}" for axis in board.axes), *(f"met {t:g}" for t in board.rules.targets)]
     rows = []
-    key = lambda s: (math.isnan(ranks["rounds"][s]), ranks["rounds"][s])  # noqa: E731
-    for s in sorted(board.ranked, key=key):
+    key = lambda s: [math.inf if math.isnan(ranks[a][s]) else ranks[a][s] for a in ("rounds", "passes", "seconds")]  # noqa: E731
+    for s in sorted((s for s in board.ranked if board.classes[s] == kind), key=key):
         met = ["{} of {}".format(*board.reached(s, t)) for t in board.rules.targets]
-        rows.append([s, *("–" if math.isnan(r := ranks[a][s]) else f"{r:.2f}" for a in board.axes), *met])
+        rows.append([s, *(_rank(ranks[a][s], *ends[a][s]) for a in board.axes), *met])
     return heads, rows
+
+
+def _rank(mean: float, low: float, high: float) -> str:
+    if math.isnan(mean):
+        return "–"
+    return f"{mean:.2f}" if math.isnan(low) else f"{mean:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def cost_table(board: Board, problem: str) -> tuple[list[str], list[list[str]]]:
@@ -218,10 +248,12 @@ def fairness(board: Board) -> list[str]:
         "Floats are all numbers sent up and down, by all clients together; passes are gradient passes over all rows. "
         "A dash stands where a solver does not say, or where all rows are in one place.",
         f"A solver that draws is run with {board.seeds} seeds, and shown by its median and deciles.",
-        "Pooled solvers (scikit-learn, LIBLINEAR) have all rows in one place; their iterations are no rounds, and each "
-        "time is that of a run of so many iterations from the start.",
+        "Pooled solvers have all rows in one place, and ranks of their own. Iterations of scikit-learn and LIBLINEAR "
+        "are no rounds; each time is that of a run of so many iterations from the start.",
         "Ranks are averages over problems and targets that at least one solver met, and only over problems that the "
-        "solver supports; ties share a rank.",
+        f"solver supports; ties share a rank. Their intervals draw problems and seeds anew, from {LEAST} problems on.",
+        "One solver costs less than another on a problem if all of its seeds do, on more targets. Two differ if the "
+        "sign test over problems says so at 5 % for all pairs of an axis together (Holm); else they are not told apart.",
         "Classes are inspected: rows are hidden while their server works, and sums are repeated in a process without "
         "rows. A solver that breaks a rule is named and not ranked.",
     ]
@@ -236,7 +268,8 @@ def fairness(board: Board) -> list[str]:
 def latex(board: Board) -> str:
     """Return the tables as LaTeX."""
     parts = ["% " + line for line in fairness(board)]
-    parts.append(_tabular("Mean ranks, and problems solved", *summary_table(board)))
+    for kind in dict.fromkeys(board.classes[s] for s in board.ranked):
+        parts.append(_tabular(f"Mean ranks of {kind} solvers, and problems solved", *summary_table(board, kind)))
     parts += [_tabular(p, *cost_table(board, p)) for p in board.problems]
     return "\n".join(parts) + "\n"
 

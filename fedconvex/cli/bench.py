@@ -71,6 +71,7 @@ def add_parser(commands: Any) -> None:
 
 def _bench(args: argparse.Namespace) -> int:
     from fedconvex.bench import bench
+    from fedconvex.bench.answers import answers
     from fedconvex.bench.written_tables import fairness, notes_table, offence_table, summary_table
     from fedconvex.report.tables import aligned
 
@@ -97,10 +98,12 @@ def _bench(args: argparse.Namespace) -> int:
     wrong = offence_table(board)
     args.status = FAILED if wrong else OK
     with writing(iter(_written(board, args))) as files:
-        say("\n".join(["Rules", *(fill(line, "  ", 4) for line in fairness(board)), ""]))
-        heads, rows = summary_table(board)
-        say("Mean ranks (1 is best), and problems on which targets were met")
-        say(aligned(heads, rows, [True] + [False] * (len(heads) - 1), "  ", fits()))
+        for line in answers(board):
+            say(fill(line, "", 2))
+        for kind in dict.fromkeys(board.classes[s] for s in board.ranked):
+            heads, rows = summary_table(board, kind)
+            say(f"\nMean ranks of {kind} solvers (1 is best), and problems on which targets were met")
+            say(aligned(heads, rows, [True] + [False] * (len(heads) - 1), "  ", fits()))
         failed = {(c.solver, c.problem): c.found["words"] for c in board.cells if c.found["status"] == "failed"}
         for (solver, problem), why in failed.items():
             say(fill(f"{solver} failed on {problem}: {why}", "  ", 4))
@@ -114,6 +117,7 @@ def _bench(args: argparse.Namespace) -> int:
             say(fill(f"{solver}, {where}: {how}", "  ? ", 4))
         for solver, what, how in wrong:
             say(fill(f"{solver} {what} ({how})", "  ! ", 4))
+        say("\n".join(["", "Rules", *(fill(line, "  ", 4) for line in fairness(board)), ""]))
     say(f"Wrote {len(files)} files to {args.out}.")
     return int(args.status)
 
