@@ -168,6 +168,77 @@ def closed(arrays, settings, rounds):
 closed.deterministic, closed.floats_per_round = True, 1.0
 
 
+def both_ways(arrays):
+    """The floats of gradient descent: the model down, a gradient up."""
+    return 2.0 * len(arrays.X) * arrays.start.size
+
+
+def plausible(arrays, settings, rounds):
+    """The same, and says that it sends what gradient descent does."""
+    yield from closed(arrays, settings, rounds)
+
+
+def late(arrays, settings, rounds):
+    """The same, after a round in which nothing happens."""
+    yield arrays.start
+    yield from closed(arrays, settings, rounds)
+
+
+def after_a_step(arrays, settings, rounds):
+    """The same, after a step of gradient descent."""
+    yield next(descent(arrays, settings, rounds))
+    yield from closed(arrays, settings, rounds)
+
+
+def silent(arrays, settings, rounds):
+    """The same, and does not say what it sends."""
+    yield from closed(arrays, settings, rounds)
+
+
+def alone(arrays, settings, rounds):
+    """Gradient descent with all clients, that says it asks one a round."""
+    yield from descent(arrays, settings, rounds)
+
+
+def honest(arrays, settings, rounds):
+    """Gradient descent, with what it sends."""
+    yield from descent(arrays, settings, rounds)
+
+
+def second_order(arrays, settings, rounds):
+    """Least squares from all clients' second moments, with what they take."""
+    yield from closed(arrays, settings, rounds)
+
+
+def open_about_it(arrays, settings, rounds):
+    """Fits pooled rows, and says so."""
+    yield from closed(arrays, settings, rounds)
+
+
+def averaging(arrays, settings, rounds):
+    """FedAvg with three clients of all a round, whose rows are read when they work."""
+    rng, w = np.random.default_rng(settings["seed"]), arrays.start.copy()
+    for _ in range(rounds):
+        ends = []
+        for k in rng.choice(len(arrays.X), min(2, len(arrays.X)), replace=False):
+            v = w.copy()
+            for _ in range(3):
+                v = v - settings["local_step_size"] * arrays.X[k].T @ (arrays.X[k] @ v - arrays.y[k]) / len(arrays.y[k])
+            ends.append(v)
+        w = np.mean(ends, axis=0)
+        yield w
+
+
+for f in (plausible, late, after_a_step, honest):
+    f.floats_per_round = both_ways
+for f in (plausible, late, after_a_step, silent, honest, second_order, open_about_it):
+    f.deterministic = True
+alone.floats_per_round, alone.deterministic = lambda arrays: 2.0 * arrays.start.size, True
+averaging.floats_per_round = lambda arrays: 4.0 * arrays.start.size
+second_order.floats_per_round = lambda arrays: len(arrays.X) * arrays.start.size * (arrays.start.size + 5) / 2.0
+open_about_it.pooled = True
+
+
 def boastful(arrays, settings, rounds):
     """The same, as pairs of model and claimed gap."""
     for w in descent(arrays, settings, rounds):

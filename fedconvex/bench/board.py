@@ -148,6 +148,15 @@ class Board:
         return {s: "pooled" if s in pooled else "federated" for s in self.solvers}
 
     @cached_property
+    def placed(self) -> dict[str, str]:
+        """By solver that stands with pooled ones though it did not say so: how it showed."""
+        out: dict[str, str] = {}
+        for c in self.cells:
+            if c.found.get("placed"):
+                out.setdefault(c.solver, f"{c.problem}: {c.found['placed']}")
+        return out
+
+    @cached_property
     def ranked(self) -> list[str]:
         """Solvers that are compared: those that broke no rule, and ran somewhere."""
         ran = {c.solver for c in self.cells if c.runs}

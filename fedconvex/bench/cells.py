@@ -113,6 +113,8 @@ def _carried_out(
     run = _judged(referee, it.steps(seed, rules.rounds, True), rules)
     spent = [after - start for after, start in zip(it.cpu(), before, strict=True)]
     wrong = _wrong(referee, solver, it, facts, run, seed, rules)
+    placed = "; ".join(how for what, how in wrong if what == honesty.ALL_ROWS)
+    wrong = [(what, how) for what, how in wrong if what != honesty.ALL_ROWS]
     seconds = [[s.seconds for s in run.steps]]
     seconds += _repeated(it, facts, run, seed, rules, wrong)
     least = _least(seconds, len(run.steps), solver.kind == "pooled")
@@ -127,7 +129,8 @@ def _carried_out(
         "status": status,
         "words": facts.words,
         "settled": facts.settled,
-        "pooled": facts.pooled,
+        "pooled": facts.pooled or bool(placed),
+        "placed": placed,
         "rounds": run.steps[-1].round,
         "gap": plain(run.gaps[-1]),
         "worst": plain(referee.worst_client(run.last)) if np.isfinite(run.last).all() else None,
@@ -257,9 +260,10 @@ def _wrong(
             break
     if solver.kind == "class" and run.first.any():
         found.append((honesty.NOT_ZERO, f"the largest entry of its first model is {np.abs(run.first).max():.3g}"))
-    if solver.kind == "class":
+    if solver.kind in ("class", "function"):
         found += it.offences(seed)
-    if solver.kind == "function" and (how := _impossible(referee, run)):
+    known = {what for what, _ in found}
+    if solver.kind == "function" and honesty.TOO_FEW not in known and (how := _impossible(referee, run)):
         found.append((honesty.TOO_FEW, how))
     if facts.settled and solver.kind != "pooled":
         again = islice(it.steps(seed + 1, rules.rounds, False), honesty.COUNTS + 1)

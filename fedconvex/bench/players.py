@@ -19,10 +19,11 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from fedconvex._check import bad
 from fedconvex._processes import killed_with
 from fedconvex.bench import offences as honesty
-from fedconvex.bench.cases import Case
+from fedconvex.bench.cases import ONE_MODEL, Case
+from fedconvex.bench.information import too_much
 from fedconvex.bench.own_process import OwnProcess, answer, refusal, refused, requests
 from fedconvex.bench.running import Play, Step, play, warm
-from fedconvex.bench.solvers import Ready, Solver, draws_nothing, has_all_rows
+from fedconvex.bench.solvers import Ready, Solver, arrays_of, draws_nothing, has_all_rows
 from fedconvex.federation import Federation
 
 _TOGETHER = 64  # models, at most, that a process sends at one request
@@ -76,9 +77,20 @@ class Inside:
         return play(self._play(seed, claims), rounds)
 
     def offences(self, seed: int) -> list[tuple[str, str]]:
-        """Return what a class does that it may not: `honesty.offences`."""
+        """Return what a class, or a function, does that it may not: `honesty.offences`, `too_much`."""
         target, own = self._ready.target, self._solver.own
+        if self._solver.kind == "function":
+            return self._function_offences(seed)
         return honesty.offences(target, self._case, self._federation, seed, own)
+
+    def _function_offences(self, seed: int) -> list[tuple[str, str]]:
+        target, problem = self._ready.target, self._case.over(self._federation)
+        if self._case.aim != ONE_MODEL or has_all_rows(self._solver, target):
+            return []
+        settings = {"seed": seed, **self._ready.settings}
+        said = too_much(target, arrays_of(problem, self._case.loss), settings)
+        named = zip((honesty.TOO_FEW, honesty.HIDDEN, honesty.ALL_ROWS), said, strict=True)
+        return [(what, how) for what, how in named if how]
 
     def cpu(self) -> tuple[float, float]:
         """Return the CPU seconds so far of this thread, and of all others of this process."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedconvex._check import bad, wrong_type
 from fedconvex.bench.cases import Case
+from fedconvex.bench.information import declared
 from fedconvex.bench.pooled import rows_of
 from fedconvex.bench.solvers import Ready, Solver, arrays_of, passes_per_round
 from fedconvex.draws import key_from_seed
@@ -139,7 +140,7 @@ def _function(it: Play, rounds: int) -> Iterator[Step]:
     """Models of a function: timed one by one where it yields them, else all together, in equal parts."""
     problem, clock, f = it.case.over(it.federation), Clock(), it.ready.target
     arrays, settings = arrays_of(problem, it.case.loss), {"seed": it.seed, **it.ready.settings}
-    floats, passes = (float(getattr(f, name, np.nan)) for name in ("floats_per_round", "passes_per_round"))
+    floats, passes = (declared(f, name, arrays) for name in ("floats_per_round", "passes_per_round"))
     yield Step(0, arrays.start.copy(), 0.0, 0.0 * floats, 0.0 * passes, None)
     with clock:
         models = f(arrays, settings, rounds)

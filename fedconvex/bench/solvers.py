@@ -8,7 +8,7 @@ import inspect
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -66,8 +66,8 @@ class Arrays(NamedTuple):
     [array([1.]), array([1.5])]
     """
 
-    X: list[Any]  # (n_k, d) of every client, dense or CSR
-    y: list[np.ndarray]  # (n_k,)
+    X: Sequence[Any]  # (n_k, d) of every client, dense or CSR
+    y: Sequence[np.ndarray]  # (n_k,)
     weights: np.ndarray  # (K,) p_k
     loss: str  # "squared", "logistic", ...
     l2: float

@@ -253,14 +253,16 @@ def fairness(board: Board) -> list[str]:
         "Ranks are averages over problems and targets that at least one solver met, and only over problems that the "
         f"solver supports; ties share a rank. Their intervals draw problems and seeds anew, from {LEAST} problems on.",
         "One solver costs less than another on a problem if all of its seeds do, on more targets. Two differ if the "
-        "sign test over problems says so at 5 % for all pairs of an axis together (Holm); else they are not told apart.",
+        "sign test over problems says so at 5 %, for all pairs of an axis together (Holm); else nothing tells them "
+        "apart.",
         "Classes are inspected: rows are hidden while their server works, and sums are repeated in a process without "
         "rows. A solver that breaks a rule is named and not ranked.",
     ]
     if unchecked:
         lines.append(
-            f"Plain functions cannot be looked at in this way, and are taken at their word for floats and passes, and "
-            f"for what their server may see: {', '.join(unchecked)}."
+            "Plain functions are examined for whose rows they read, and for how many numbers of a client their models "
+            "depend on; one that uses more than two models a round, and does not say what travels, is ranked with "
+            f"pooled solvers. For passes they are taken at their word: {', '.join(unchecked)}."
         )
     return lines
 

@@ -115,6 +115,8 @@ def _bench(args: argparse.Namespace) -> int:
             say(fill(f"not applicable to this suite: {names}, made for {aim}", "  ", 4))
         for solver, where, how in notes_table(board):
             say(fill(f"{solver}, {where}: {how}", "  ? ", 4))
+        for solver, how in board.placed.items():
+            say(fill(f"{solver} is ranked with pooled solvers ({how})", "  ? ", 4))
         for solver, what, how in wrong:
             say(fill(f"{solver} {what} ({how})", "  ! ", 4))
         say("\n".join(["", "Rules", *(fill(line, "  ", 4) for line in fairness(board)), ""]))
