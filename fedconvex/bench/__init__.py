@@ -9,6 +9,7 @@ from fedconvex import _lazy
 
 if TYPE_CHECKING:
     from fedconvex.bench.board import AXES, Board, data_profile, performance_profile
+    from fedconvex.bench.book import Entry, book_cases, read_book, write_book
     from fedconvex.bench.campaign import bench
     from fedconvex.bench.cases import Case
     from fedconvex.bench.judging import Referee
@@ -21,13 +22,17 @@ __all__ = [
     "Arrays",
     "Board",
     "Case",
+    "Entry",
     "Referee",
     "Solver",
     "bench",
+    "book_cases",
     "data_profile",
     "named",
     "performance_profile",
+    "read_book",
     "suite",
+    "write_book",
 ]
 
 __getattr__, __dir__ = _lazy.attach(__name__, __file__)

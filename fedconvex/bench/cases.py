@@ -19,6 +19,7 @@ import scipy.sparse as sp
 
 from fedconvex import losses
 from fedconvex._check import among, bad, real, text, whole, wrong_type
+from fedconvex.bench.book_file import rows_of_book
 from fedconvex.datasets import (
     linear_federation,
     load,
@@ -61,7 +62,8 @@ class Case:
     data : str
         "linear", "logistic" or "sparse" (drawn), a set that comes with scikit-learn, or the path of a file.
     settings : mapping
-        What the data is drawn with, or ``clients``, ``partition``, ``parameter``, ``seed`` of a table.
+        What the data is drawn with, or ``clients``, ``partition``, ``parameter``, ``seed`` of a table, or ``problem``
+        of a book.
     loss : str
         "squared", "logistic", "softmax", "hinge", "smoothed-hinge".
     l2 : float
@@ -125,6 +127,8 @@ class Case:
         who, given = f"problem {self.name}", dict(self.settings)
         if self.data == "sparse":
             return sparse_federation(**_known(who, given, sparse_federation))
+        if "problem" in given:
+            return rows_of_book(self.data, given["problem"])
         if self.data in DRAWN:
             drawn = DRAWN[self.data](**_known(who, given, DRAWN[self.data])).federation
             y = drawn.y if self.data == "logistic" else _rounded(drawn.y)

@@ -187,12 +187,13 @@ def too_much(function: Any, arrays: Arrays, settings: Any) -> tuple[str, str, st
         What it is given there.
     """
     read, size = max(1, clients_read(function, arrays, settings)), float(arrays.start.size)
-    sent, short = declared(function, "floats_per_round", arrays), ""
+    sent = declared(function, "floats_per_round", arrays)
     if sent < read * size:
-        short = f"{sent:g} a round, in which it reads rows of {read} clients, whose answers have {size:g} each"
+        how = f"{sent:g} a round, in which it reads rows of {read} clients, whose answers have {size:g} each"
+        return how, "", ""
     exam = Exam(arrays.loss, arrays.l2, np.random.default_rng(0))
     n = exam.start.size
-    allowed = 2.0 * n
+    allowed, nothing = 2.0 * n, ("", "", "")
     if sent == sent:
         each = sent / read / size
         if callable(getattr(function, "floats_per_round", None)):
@@ -200,15 +201,15 @@ def too_much(function: Any, arrays: Arrays, settings: Any) -> tuple[str, str, st
                 declared(function, "floats_per_round", exam.arrays([exam.client(k) for k in range(3)])) / _CLIENTS / n
             )
         elif each >= (size + 5.0) / 2.0:
-            return short, "", ""  # a matrix of second derivatives may travel
+            return nothing  # a matrix of second derivatives may travel
         allowed = n * (each - 1.0 if each >= 2.0 else each)  # the model goes down, too
     if not 0.0 < allowed <= _MOST:
-        return short, "", ""
+        return nothing
     used = numbers_used(function, arrays.loss, arrays.l2, settings, math.floor(allowed + 1e-9))
     for t, rank in enumerate(used, 1):
         if rank > t * allowed + 1e-9:
             on = f"on an exam with models of {n} numbers, that of round {t} depends on a client by at least {rank}"
             if sent == sent:
-                return short, f"{on}, where {t * allowed:g} can have come of it", ""
-            return short, "", f"{on}, and it does not say what travels"
-    return short, "", ""
+                return "", f"{on}, where {t * allowed:g} can have come of it", ""
+            return "", "", f"{on}, and it does not say what travels"
+    return nothing

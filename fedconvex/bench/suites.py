@@ -1,4 +1,4 @@
-"""Suites of problems: first, small, standard, agnostic, multitask, or those of a TOML file."""
+"""Suites of problems: first, small, standard, book, agnostic, multitask, those of a book or of a TOML file."""
 
 from __future__ import annotations
 
@@ -72,6 +72,16 @@ _STANDARD = (
     _real("breast_cancer", "hinge", 0.05, 10, "dirichlet", 0.5),
     _real("diabetes", "squared", 0.01, 10, "similarity", 20.0),
 )
+_BOOK = (
+    *_STANDARD,
+    *(_linear(5, 8, 40, c, z, n) for c in (3.0, 300.0) for z in (0.0, 0.3, 3.0) for n in (0.1, 2.0)),
+    *(_logistic(8, 6, 30, l2, shift) for l2 in (0.1, 0.003) for shift in (0.0, 0.3, 2.0)),
+    *(_logistic(6, 5, 30, 0.05, shift, "smoothed-hinge") for shift in (0.0, 1.0)),
+    *(_sparse(15, 60, 20, l2, shift) for l2 in (0.05, 0.002) for shift in (0.0, 1.0)),
+    _real("iris", "softmax", 0.01, 5, "iid"),
+    _real("wine", "softmax", 0.1, 4, "shards", 2.0),
+    _real("diabetes", "squared", 0.001, 5, "iid"),
+)  # a reference book: those of standard, and others that are small
 
 
 def _aimed(aim: str, *cases: Case) -> tuple[Case, ...]:
@@ -97,6 +107,7 @@ SUITES: Mapping[str, tuple[Case, ...]] = {
         ("first", _FIRST),
         ("small", _SMALL),
         ("standard", _STANDARD),
+        ("book", _BOOK),
         ("agnostic", _AGNOSTIC),
         ("multitask", _TASKS),
     )
@@ -116,9 +127,9 @@ def suite(name: str | os.PathLike[str]) -> tuple[Case, ...]:
     Parameters
     ----------
     name : str or path
-        "first", "small", "standard", "agnostic" or "multitask", or a TOML file of tables ``[[problem]]`` with the
-        fields of `Case`: name, data (a path beside the file, or a kind of data), loss, l2, aim, sha256, and a table
-        ``settings``.
+        "first", "small", "standard", "book", "agnostic" or "multitask"; a book, FILE.npz; or a TOML file of tables
+        ``[[problem]]`` with the fields of `Case`: name, data (a path beside the file, or a kind of data), loss, l2,
+        aim, sha256, and a table ``settings``.
 
     Raises
     ------
@@ -133,10 +144,14 @@ def suite(name: str | os.PathLike[str]) -> tuple[Case, ...]:
     """
     if isinstance(name, str) and name in SUITES:
         return SUITES[name]
+    if isinstance(name, (str, os.PathLike)) and os.fspath(name).endswith(".npz"):
+        from fedconvex.bench.book import book_cases
+
+        return book_cases(name)
     if not isinstance(name, (str, os.PathLike)):
         raise wrong_type("bench: suite", "be the name of one, or of a file", type(name).__name__)
     if not os.fspath(name).endswith(".toml"):
-        raise unknown("bench: suite", os.fspath(name), SUITES, ", or a file .toml")
+        raise unknown("bench: suite", os.fspath(name), SUITES, ", or a file .toml or .npz")
     file = existing("bench: suite", name)
     try:
         read = tomllib.loads(file.read_text(encoding="utf-8"))

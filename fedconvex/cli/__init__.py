@@ -37,6 +37,7 @@ COMMANDS = {  # what each does, in the order of --help; its file has its name
     "predict": "predict new rows with a saved model",
     "verify": "check published theorems against what runs do, and against the exact worst case",
     "bench": "compare solvers, your own among them, by certified gaps: rounds, floats, passes and seconds",
+    "book": "write or check a book of problems with certified optima, for other programs too",
     "conform": "find out which published algorithm an implementation computes",
     "reproduce": "run an experiment from the literature again, beside the theory, and check its claims",
     "list": "list what there is: losses, methods, optimisers, sampling schemes, data, theorems, experiments",

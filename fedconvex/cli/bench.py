@@ -33,7 +33,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("solver", nargs="*", metavar="module:Solver", help="solvers of your own, or names")
     add = parser.add_argument
     add("--suite", default="first", metavar="S",
-        help="first (the default), small, standard, agnostic, multitask or FILE.toml")  # fmt: skip
+        help="first (the default), small, standard, book, agnostic, multitask or FILE.toml")  # fmt: skip
+    add("--book", metavar="FILE.npz", help="book of problems, in the place of the suite; see fedconvex book")
     add("--solvers", metavar="NAMES", help="solvers to compare with: names separated by commas, all, or none")
     add("--target", metavar="GAPS", default="1e-3,1e-6,1e-9", help="certified gaps; default %(default)s")
     add("--steps", default="theory", metavar="HOW", help="step sizes: theory (the default), tuned or both")
@@ -81,7 +82,7 @@ def _bench(args: argparse.Namespace) -> int:
         check_folder(args.out)
     board = bench(
         args.solver,
-        suite=args.suite,
+        suite=args.book or args.suite,
         against=_names(args.solvers),
         targets=_targets(args.target),
         rounds=args.rounds,

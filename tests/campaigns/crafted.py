@@ -126,6 +126,16 @@ def cell(home: Path) -> Subject:
     return Subject(home / "cell.json", lambda: repr(bench_campaign._read(home / "cell.json", rules))[:99], anew=True)
 
 
+def book(home: Path) -> Subject:
+    """A book of problems."""
+    from fedconvex.bench import Case, read_book, write_book
+
+    drawn = Case("drawn", "linear", {"n_clients": 2, "n_features": 2, "rows_per_client": 4}, "squared")
+    texts = Case("texts", "sparse", {"n_clients": 2, "n_features": 5, "rows_per_client": 4}, "logistic", 0.1)
+    file = write_book([drawn, texts], home / "book.npz")
+    return Subject(file, lambda: [e.value for e in read_book(file)])
+
+
 def restarts(home: Path) -> Subject:
     """Restarts of a search."""
     heading = {"theorem": "x", "seed": 0}
@@ -174,7 +184,7 @@ def svmlight(home: Path) -> Subject:
 
 SUBJECTS = (
     checkpoint, model, described, ensemble, part, swept, sweep_about, sweep_file, cell, restarts, site, table, sparse,
-    text, svmlight,
+    text, svmlight, book,
 )  # fmt: skip
 
 

@@ -760,6 +760,9 @@ def own() -> dict[str, dict[str, Any]]:
         "bench.Referee": {"case": tiny},
         "bench.named": {"name": "fedavg"},
         "bench.suite": {"name": "small"},
+        "bench.book_cases": {"file": files["book"]},
+        "bench.read_book": {"file": files["book"]},
+        "bench.write_book": {"cases": [tiny], "file": files["new book"]},
         "bench.data_profile": {"costs": [[1.0, 2.0]], "budgets": [1.0]},
         "bench.performance_profile": {"costs": [[1.0, 2.0]], "ratios": [1.0, 2.0]},
         "sweeps.heat_map": {"x": "step_size", "y": "local_steps"},
@@ -1055,6 +1058,9 @@ def world_files() -> dict[str, str]:
     w["ensemble_model"].save(at["boosted"])
     w["q_ensemble"].save(at["ensemble"])
     w["swept"].save(at["sweep"])
+    from fedconvex.bench import Case, write_book
+
+    write_book([Case("tiny", "linear", {"n_clients": 2, "n_features": 2}, "squared")], at["book"])
     return at
 
 
@@ -1068,6 +1074,8 @@ FILES = {
     "new": "new",
     "folder": "folder",
     "sweep": "sweep.npz",
+    "book": "book.npz",
+    "new book": "new-book.npz",
 }
 
 
