@@ -13,7 +13,7 @@ import sklearn
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
 SCRIPTS = sorted(FOLDER.glob("plot_*.py"))
-WANTED = 15  # topics
+WANTED = 30  # topics
 LONGEST = 85  # lines: a screen, more or less
 
 
@@ -21,7 +21,10 @@ def named(path: Path) -> str:
     return path.stem.removeprefix("plot_")
 
 
-COMPILED = {"blocks_of_a_table", "csv_to_decision", "random_walk", "step_sizes"}  # much longer as plain Python
+COMPILED = {  # much longer as plain Python
+    *("blocks_of_a_table", "compressed_messages", "csv_to_decision", "own_solver", "partners_columns", "random_walk"),
+    *("repeated_splits", "step_sizes"),
+}
 each = pytest.mark.parametrize("path", SCRIPTS, ids=named)
 runs = pytest.mark.parametrize(
     "path", [pytest.param(p, marks=pytest.mark.compiled if named(p) in COMPILED else ()) for p in SCRIPTS], ids=named
