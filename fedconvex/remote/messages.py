@@ -12,6 +12,7 @@ import json
 import logging
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
@@ -241,12 +242,18 @@ def unpacked(method: Any, arrays: Mapping[str, np.ndarray], clients: int) -> Any
     return kind(*(v if v.ndim else v.item() for v in (fields[name] for name in kind._fields)))
 
 
+@lru_cache(maxsize=256)
+def _returned(function: Any) -> Any:
+    """Return what a function is annotated to return; looking it up takes longer than checking a message."""
+    return get_type_hints(function).get("return")
+
+
 def forms(method: Any) -> tuple[Any, ...]:
     """Return the classes of a method's messages, from the annotation of its ``broadcast``."""
     if isinstance(method, type) or not (hasattr(method, "broadcast") and hasattr(method, "local")):
         cure = "use a federated method, such as FedSGD(...) in the place of GradientDescent"
         raise wrong_type("a method over sites", "be an instance with broadcast and local", f"{method!r}", cure)
-    kind = get_type_hints(type(method).broadcast).get("return")
+    kind = _returned(type(method).broadcast)
     kinds = get_args(kind) or (kind,)
     if not all(hasattr(k, "_fields") for k in kinds):
         who, must = f"{type(method).__name__}.broadcast", "be annotated with the NamedTuples that it returns"

@@ -14,7 +14,7 @@ own, or from none; one that adds a linear function to its f from the start (for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,19 +29,19 @@ _STEP = 1e-5  # of the two models beside the last one, relative to its size
 
 
 class Point(NamedTuple):
-    """What a site has said of its f, a weighted sum of parts, at one model."""
+    """What a site has said of its f, a weighted sum of parts, at one model; of several, with one more axis in front."""
 
     w: np.ndarray  # (size,)
     parts: np.ndarray  # (p,) losses by domain, or (1,)
     weights: np.ndarray  # (p,)
     g: np.ndarray  # (size,) of the weighted sum
     off: np.ndarray  # (p,) what rounding may have done to parts
-    error: float  # and to g, in norm
+    error: Any  # and to g, in norm
     sums: bool = False  # whether parts are sums over rows, not means
 
-    def value(self, weights: np.ndarray) -> float:
+    def value(self, weights: np.ndarray) -> Any:
         """Return the sum of parts with other weights."""
-        return float(weights @ self.parts)
+        return (weights * self.parts).sum(axis=-1)
 
 
 class Witness:
@@ -58,7 +58,7 @@ class Witness:
         self.kind = kind
         self.problem, self.points = problem, {}  # type: Any, dict[int, list[Point]]
         self.bounds: dict[int, tuple[np.ndarray, float]] = {}  # of tasks: dual images, and sums of conjugates
-        self.zero = _at_zero(problem)
+        self.zero, self.traits = _at_zero(problem), traits(problem.loss)
         self.checked = 0  # pairs of models
         self.caught: dict[int, str] = {}
 
@@ -80,9 +80,9 @@ class Witness:
                 return said
             before = self.points.setdefault(k, [])
             for new in self._points(asked, report):
-                if traits(self.problem.loss).lower_bound >= 0.0 and (new.parts < 0.0).any():
+                if self.traits.lower_bound >= 0.0 and (new.parts < 0.0).any():
                     continue  # no loss has such values: that is refused by itself
-                said = self._known(k, new, mass) or next((s for a in before if (s := self._pair(a, new))), "")
+                said = self._known(k, new, mass) or self._pairs(before, new)
                 said = said or (self._bounded(*self.bounds[k], new) if k in self.bounds else "")
                 if said:
                     self.caught[k] = said
@@ -97,20 +97,27 @@ class Witness:
         points = [] if made is None else [Point(*one, "alpha" in asked) for one in made]  # type: ignore[call-arg]
         return [p for p in points if np.isfinite(p.parts).all() and np.isfinite(p.g).all() and np.isfinite(p.off).all()]
 
-    def _pair(self, a: Point, b: Point) -> str:
-        """Return what convexity says against two points, or nothing."""
-        if np.array_equal(a.w, b.w):
+    def _pairs(self, before: Sequence[Point], b: Point) -> str:
+        """Return what convexity says against a point and one of those before, or nothing."""
+        if not before:
             return ""
-        self.checked += 1
-        for one, other in ((a, b), (b, a)):
-            step, slack = other.w - one.w, _slack(one, other)
-            below = one.value(one.weights) + float(one.g @ step) - other.value(one.weights)
-            if below > slack:
-                return f"convex functions with its gradients are at least {below:.3g} above its values"
-        if traits(self.problem.loss).quadratic and not a.sums and self.kind.plain:
-            rise, half = float(b.parts[0] - a.parts[0]), 0.5 * float((a.g + b.g) @ (b.w - a.w))
-            if abs(rise - half) > _slack(a, b) + _slack(b, a):
-                return f"its values rise by {rise:.6g}, its gradients by {half:.6g}"
+        a = Point._make(map(np.array, zip(*before, strict=True)))
+        elsewhere = (a.w != b.w).any(axis=1)
+        self.checked += int(elsewhere.sum())
+        if not elsewhere.any():
+            return ""
+        a = a if elsewhere.all() else Point._make(part[elsewhere] for part in a)
+        slacks = _slack(a, b), _slack(b, a)
+        for one, other, slack in ((a, b, slacks[0]), (b, a, slacks[1])):
+            below = one.value(one.weights) + (one.g * (other.w - one.w)).sum(axis=-1) - other.value(one.weights)
+            if (below > slack).any():
+                most = below[np.argmax(below > slack)]
+                return f"convex functions with its gradients are at least {most:.3g} above its values"
+        if self.traits.quadratic and self.kind.plain and not np.any(a.sums):
+            rises, halves = b.parts[0] - a.parts[:, 0], 0.5 * ((a.g + b.g) * (b.w - a.w)).sum(axis=1)
+            if (wrong := np.abs(rises - halves) > slacks[0] + slacks[1]).any():
+                i = np.argmax(wrong)
+                return f"its values rise by {rises[i]:.6g}, its gradients by {halves[i]:.6g}"
         return ""
 
     def hear_dual(self, k: int, v: np.ndarray, conjugate: float) -> str:
@@ -169,15 +176,18 @@ class Witness:
         return said if (below > slack).any() else ""
 
 
-def _slack(a: Point, b: Point) -> float:
+def _slack(a: Point, b: Point) -> Any:
     """Return what rounding may do to f(a) + <g(a), b - a> - f(b); b says no more of itself than a hundred times a."""
-    far = float(np.linalg.norm(b.w - a.w))
-    off = float(a.weights @ a.off)
-    size = abs(a.value(a.weights)) + abs(b.value(a.weights))
-    few = (a.w.size + 64) * _EPS * (size + float(np.linalg.norm(a.g)) * far)
-    grown = max(1.0, float(np.linalg.norm(b.w)) / max(float(np.linalg.norm(a.w)), 1e-3)) ** 2
-    others = min(float(a.weights @ b.off), 100.0 * grown * (off + few))
+    far, off = _length(b.w - a.w), (a.weights * a.off).sum(axis=-1)
+    size = np.abs(a.value(a.weights)) + np.abs(b.value(a.weights))
+    few = (a.w.shape[-1] + 64) * _EPS * (size + _length(a.g) * far)
+    grown = np.maximum(1.0, _length(b.w) / np.maximum(_length(a.w), 1e-3)) ** 2
+    others = np.minimum((a.weights * b.off).sum(axis=-1), 100.0 * grown * (off + few))
     return 4.0 * (off + others + a.error * far + few)
+
+
+def _length(x: np.ndarray) -> Any:
+    return np.sqrt((x * x).sum(axis=-1))
 
 
 def _at_zero(problem: Any) -> float | None:
