@@ -106,7 +106,7 @@ class Witness:
         self.checked += int(elsewhere.sum())
         if not elsewhere.any():
             return ""
-        a = a if elsewhere.all() else Point._make(part[elsewhere] for part in a)
+        a = a if elsewhere.all() else Point._make(np.asarray(part)[elsewhere] for part in a)
         slacks = _slack(a, b), _slack(b, a)
         for one, other, slack in ((a, b, slacks[0]), (b, a, slacks[1])):
             below = one.value(one.weights) + (one.g * (other.w - one.w)).sum(axis=-1) - other.value(one.weights)
