@@ -23,7 +23,7 @@ DIALS = {"K": 3, "n": 9, "d": 2, "size": 2, "sparse": False, "loss": "squared", 
 def cell(problem, solver, seed, rounds, floats=True, pooled=False, tuning=0):
     """A cell whose two targets cost as told: None where not met; all costs of a target are multiples of its rounds."""
     costs = [
-        {"target": t, "rounds": r, "floats": None if r is None or not floats else 12 * r, "passes": r}
+        {"target": t, "rounds": r, "floats": None if r is None or not floats else 12 * r, "passes": r, "up": None}
         for t, r in zip((0.1, 0.01), rounds, strict=True)
     ]
     curve = {"rounds": [0], "floats": [0 if floats else None], "passes": [0], "gap": [1.0]}

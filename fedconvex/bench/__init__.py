@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fedconvex.bench.book import Entry, book_cases, read_book, write_book
     from fedconvex.bench.campaign import bench
     from fedconvex.bench.cases import Case
+    from fedconvex.bench.conditions import Conditions, Network
     from fedconvex.bench.judging import Referee
     from fedconvex.bench.solvers import Arrays, Solver, named
     from fedconvex.bench.suites import SUITES, suite
@@ -22,7 +23,9 @@ __all__ = [
     "Arrays",
     "Board",
     "Case",
+    "Conditions",
     "Entry",
+    "Network",
     "Referee",
     "Solver",
     "bench",

@@ -12,6 +12,8 @@ import numpy as np
 
 from fedconvex._check import among, bad, numeric
 from fedconvex.bench.cells import Rules
+from fedconvex.bench.conditions import AXIS as MODELLED
+from fedconvex.bench.conditions import Conditions, modelled
 from fedconvex.bench.ranks import Comparison, compare_pairs, mean_ranks_of, rank_intervals
 
 AXES = ("rounds", "floats", "passes", "seconds")
@@ -93,7 +95,8 @@ class Board:
     digests : mapping
         SHA-256 of the data by problem; empty where it is not fixed.
     apart : mapping
-        Solvers that were named and are for no problem of the suite, with what they minimise.
+        Solvers that were named and do not take part, with what they are made for.
+    conditions : Conditions
 
     Examples
     --------
@@ -111,6 +114,7 @@ class Board:
     about: Mapping[str, str]
     digests: Mapping[str, str]
     apart: Mapping[str, str] = field(default_factory=dict)
+    conditions: Conditions = field(default_factory=Conditions)
 
     @cached_property
     def problems(self) -> list[str]:
@@ -166,7 +170,8 @@ class Board:
     def axes(self) -> tuple[str, ...]:
         """What is counted; where step sizes were tuned, also without the trials."""
         tuned = any(c.found.get("tuning") for c in self.cells)
-        return AXES + tuple(axis + AFTER for axis in AXES[:2] if tuned)
+        after = tuple(axis + AFTER for axis in AXES[:2] if tuned)
+        return AXES + after + ((MODELLED,) if self.conditions.network is not None else ())
 
     def of(self, problem: str, solver: str) -> list[Cell]:
         """Return the cells of a solver on a problem, one per seed; none where it is not made for it."""
@@ -196,7 +201,20 @@ class Board:
         """Return what a target cost, over seeds: None where the solver is not made for the problem."""
         among("Board.cost: axis", axis, self.axes)
         cells = self.of(problem, solver)
-        return Spread.of([c.cost(target, axis) for c in cells]) if cells else None
+        return Spread.of([self._cost(c, target, axis) for c in cells]) if cells else None
+
+    def _cost(self, c: Cell, target: float, axis: str) -> float:
+        """Return the cost of a cell, by the clock of the stated network where that is the axis."""
+        network = self.conditions.network
+        if axis != MODELLED or network is None:
+            return c.cost(target, axis)
+        met = next((row for row in c.found["costs"] if row["target"] == target), None)
+        if c.kind == "pooled" or c.found.get("pooled"):
+            return math.nan  # nothing travels
+        counted = all(c.found["curve"].get(n, [0])[-1:] != [None] for n in AXES[:3])
+        if met is None or met["rounds"] is None:
+            return math.inf if counted else math.nan
+        return modelled(network, met, c.dials, c.found.get("clients"))
 
     def medians(self, axis: str) -> tuple[list[tuple[str, float]], list[str], np.ndarray]:
         """Return pairs of problem and target, ranked solvers, and median costs (pairs, solvers), NaN where none."""
@@ -220,7 +238,7 @@ class Board:
             for j, s in enumerate(names):
                 cells = self.of(p, s)
                 if len(cells) > 1:
-                    costs[i, j] = [cells[n % len(cells)].cost(t, axis) for n in range(costs.shape[2])]
+                    costs[i, j] = [self._cost(cells[n % len(cells)], t, axis) for n in range(costs.shape[2])]
         return costs
 
     def _sample(self, axis: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

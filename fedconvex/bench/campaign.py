@@ -26,6 +26,7 @@ from fedconvex._files import check_folder, package_digest, write_file
 from fedconvex.bench.board import Board, Cell
 from fedconvex.bench.cases import Case, digest
 from fedconvex.bench.cells import Rules, out_of_time, run_cell
+from fedconvex.bench.conditions import Conditions
 from fedconvex.bench.judging import Referee
 from fedconvex.bench.pooled import FITS
 from fedconvex.bench.solvers import Solver, built_in, made_of, named, of_target
@@ -62,6 +63,7 @@ def bench(
     repeats: int = 3,
     limit: float = 300.0,
     trial: int = 8,
+    conditions: Conditions | None = None,
     progress: Progress | None = None,
 ) -> Board:
     """Return the board of solvers on the problems of a suite, judged by certified gaps of their models.
@@ -71,26 +73,22 @@ def bench(
     solvers : sequence
         Classes with fedconvex's three functions, methods with their settings, functions
         ``(arrays, settings, rounds) -> models by round``, or names of any of them (``"module:Solver"``).
-    suite : str, path or sequence of `Case`
-        As for `fedconvex.bench.suite`.
-    against : sequence of str or "all", optional
-        Solvers of the package and of scikit-learn that are compared with; default `DEFAULT`.
+    suite, against : str, path or sequence of `Case`; sequence of str or "all", optional
+        As for `fedconvex.bench.suite`; solvers that are compared with, default `DEFAULT`.
     targets : sequence of float
         Certified gaps F(w) - F* that are to be reached, in units of the objective.
     rounds, seeds : int
         Most rounds of a run; runs of a solver that draws, each with a seed of its own.
     steps : {"theory", "tuned", "both"}
         Step sizes of theory, or the best of seven multiples by successive halving, whose rounds count.
-    data : path, optional
-        A folder with a9a.npz, w8a.npz, adult.npz, mnist.npz or har21.npz, which join the suite.
-    folder : path, optional
-        Of finished cells, which are taken up again.
+    data, folder : path, optional
+        Of a9a.npz, w8a.npz, adult.npz, mnist.npz or har21.npz, which join the suite; and of finished cells.
     jobs, repeats, trial : int
         Processes; least number of runs of a cell, of which the fastest counts; rounds of a step size's first trial.
     limit : float
         Seconds after which a cell is stopped: with one process as soon as it is in Python, else its process is ended.
-    progress : callable, optional
-        Told the share done, and what is being done.
+    conditions, progress : Conditions, callable, optional
+        The latter is told the share done, and what is being done.
 
     Raises
     ------
@@ -104,9 +102,11 @@ def bench(
     >>> bench(suite=[tiny], against=["fedsgd"], targets=[1e-3, 1e-6]).cells[0].found["status"]
     'reached'
     """
-    rules, n_jobs = _rules(targets, rounds, repeats, limit, trial), whole("bench: jobs", jobs, low=1)
-    entries, count = chosen(solvers, against, steps), whole("bench: seeds", seeds, low=1)
-    return _board(_cases(suite, data), entries, count, rules, steps, folder, n_jobs, progress)
+    rules, how = _rules(targets, rounds, repeats, limit, trial), (conditions or Conditions())
+    entries, apart = how.under(chosen(solvers, against, steps))
+    work = (whole("bench: seeds", seeds, low=1), rules, steps, folder, whole("bench: jobs", jobs, low=1), progress)
+    found = _board(_cases(suite, data), entries, *work)
+    return replace(found, conditions=how, apart={**found.apart, **apart})
 
 
 def _rules(targets: Any, rounds: Any, repeats: Any, limit: Any, trial: Any) -> Rules:

@@ -108,7 +108,7 @@ def _carried_out(
     search = None
     if solver.tuned and solver.tunable():
         facts, search = tuning.tuned(referee, it, seed, rules.trial)
-    paid = (0.0, 0.0, 0.0, 0.0) if search is None else search.paid
+    paid = (0.0,) * 5 if search is None else search.paid
     before = it.cpu()
     run = _judged(referee, it.steps(seed, rules.rounds, True), rules)
     spent = [after - start for after, start in zip(it.cpu(), before, strict=True)]
@@ -121,7 +121,7 @@ def _carried_out(
     costs, at = [], _hits(run.gaps, rules.targets)
     for target, i in zip(rules.targets, at, strict=True):
         mine = None if i is None else _cost(run.steps[i], paid)
-        costs.append({"target": target, **(mine or {"rounds": None, "floats": None, "passes": None})})
+        costs.append({"target": target, **(mine or dict.fromkeys(("rounds", "floats", "passes", "up")))})
     keep = _kept(len(run.steps), at)
     curve = {n: [plain(_cost(run.steps[i], paid)[n]) for i in keep] for n in ("rounds", "floats", "passes")}
     status = "reached" if at[-1] is not None else "diverged" if not np.isfinite(run.gaps[-1]) else "round limit"
@@ -131,6 +131,7 @@ def _carried_out(
         "settled": facts.settled,
         "pooled": facts.pooled or bool(placed),
         "placed": placed,
+        "clients": plain(facts.clients),
         "rounds": run.steps[-1].round,
         "gap": plain(run.gaps[-1]),
         "worst": plain(referee.worst_client(run.last)) if np.isfinite(run.last).all() else None,
@@ -162,8 +163,8 @@ def _notes(own: float, aside: float) -> list[str]:
 
 
 def _cost(step: Step, paid: tuple[float, ...]) -> dict[str, Any]:
-    values = (step.round + paid[0], step.floats + paid[1], step.passes + paid[2])
-    return {n: plain(v) for n, v in zip(("rounds", "floats", "passes"), values, strict=True)}
+    values = (step.round + paid[0], step.floats + paid[1], step.passes + paid[2], step.up + paid[4])
+    return {n: plain(v) for n, v in zip(("rounds", "floats", "passes", "up"), values, strict=True)}
 
 
 def _judged(referee: Referee, played: Iterable[Step], rules: Rules) -> _Judged:

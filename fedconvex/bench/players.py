@@ -5,6 +5,7 @@ What comes from outside gets arrays and gives models: it sees neither the refere
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import warnings
@@ -23,7 +24,7 @@ from fedconvex.bench.cases import ONE_MODEL, Case
 from fedconvex.bench.information import too_much
 from fedconvex.bench.own_process import OwnProcess, answer, refusal, refused, requests
 from fedconvex.bench.running import Play, Step, play, warm
-from fedconvex.bench.solvers import Ready, Solver, arrays_of, draws_nothing, has_all_rows
+from fedconvex.bench.solvers import Ready, Solver, arrays_of, draws_nothing, has_all_rows, taking_part
 from fedconvex.federation import Federation
 
 _TOGETHER = 64  # models, at most, that a process sends at one request
@@ -36,6 +37,7 @@ class Facts(NamedTuple):
     settled: bool  # its models are the same for every seed
     reproducible: bool  # its models are the same for one seed, unless it says that they are not
     pooled: bool = False  # it has all rows in one place
+    clients: float = math.nan  # that take part in a round; NaN where it does not say
 
 
 class Inside:
@@ -66,7 +68,9 @@ class Inside:
         target = self._ready.target
         settled = draws_nothing(self._solver, target, problem)
         reproducible = bool(getattr(target, "reproducible", True))
-        return Facts(self._ready.words, settled, reproducible, has_all_rows(self._solver, target))
+        all_rows = has_all_rows(self._solver, target)
+        clients = math.nan if self._solver.kind != "class" or all_rows else taking_part(target, problem)
+        return Facts(self._ready.words, settled, reproducible, all_rows, clients)
 
     def warm(self) -> None:
         """Run a few rounds that nobody measures."""
@@ -111,7 +115,8 @@ class Outside:
     def ready(self, factor: float = 1.0) -> Facts:
         """As `Inside.ready`."""
         said = self._process.ask(do="ready", factor=factor)
-        return Facts(str(said["words"]), *(bool(said[n]) for n in ("settled", "reproducible", "pooled")))
+        settled, reproducible, pooled = (bool(said[n]) for n in ("settled", "reproducible", "pooled"))
+        return Facts(str(said["words"]), settled, reproducible, pooled, float(said["clients"]))
 
     def warm(self) -> None:
         """As `Inside.warm`."""
@@ -124,8 +129,8 @@ class Outside:
         while True:
             said = self._process.ask(do="steps", some=some)
             for numbers, w in zip(said["steps"], said.get("models", ()), strict=True):
-                t, seconds, floats, passes, claim = numbers
-                yield Step(int(t), w, float(seconds), float(floats), float(passes), claim)
+                t, seconds, floats, passes, claim, up = numbers
+                yield Step(int(t), w, float(seconds), float(floats), float(passes), claim, float(up))
             refused(said["failed"] or {})
             if len(said["steps"]) < some:
                 return
@@ -224,7 +229,7 @@ class _Served:
                 made.append(step)
         except (Exception, SystemExit) as error:
             self._failed = refusal(error)
-        numbers = [(s.round, s.seconds, s.floats, s.passes, s.claim) for s in made]
+        numbers = [(s.round, s.seconds, s.floats, s.passes, s.claim, s.up) for s in made]
         models = {"models": np.stack([s.w for s in made])} if made else {}
         answer(pipe, models, steps=numbers, failed=self._failed)
 

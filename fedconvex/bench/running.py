@@ -35,6 +35,7 @@ class Step(NamedTuple):
     floats: float  # sent and received so far, by all clients; NaN where nobody counts
     passes: float  # gradient passes over all rows so far; NaN where nobody counts
     claim: Any  # the gap that the solver claims, or None
+    up: float = math.nan  # of the floats, those that clients sent; NaN where nobody says
 
 
 class Clock:
@@ -125,7 +126,8 @@ def _rounds(it: Play, rounds: int) -> Iterator[Step]:
         t, state = found
         w = _model(it, np.asarray(state.w)[0])
         sent = float(engine.floats_down + engine.floats_up) if hasattr(method, "local") else np.nan
-        yield Step(t, w, clock.seconds, sent, t * each, _claim(own, method, problem, state, t))
+        up = float(engine.floats_up) if hasattr(method, "local") else np.nan
+        yield Step(t, w, clock.seconds, sent, t * each, _claim(own, method, problem, state, t), up)
 
 
 def _claim(own: Any, method: Any, problem: Any, state: Any, t: int) -> Any:

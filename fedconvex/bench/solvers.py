@@ -391,6 +391,14 @@ def draws_nothing(solver: Solver, target: Any, problem: Any) -> bool:
     return solver.kind == "class" and traits_of(target, problem).deterministic
 
 
+def taking_part(method: Any, problem: Any) -> float:
+    """Return the clients that take part in a round of a method, NaN where it does not say."""
+    t = traits_of(method, problem)
+    if t.sampling == "everyone":
+        return float(problem.federation.K)
+    return math.nan if t.participants is None else float(t.participants)
+
+
 def has_all_rows(solver: Solver, target: Any) -> bool:
     """Whether a solver has all rows in one place: a pooled or centralised one, or a function that says so."""
     return (

@@ -33,7 +33,7 @@ class Search(NamedTuple):
     """What was tried, and what it cost."""
 
     factor: float
-    paid: tuple[float, float, float, float]  # rounds, floats, passes, seconds
+    paid: tuple[float, ...]  # rounds, floats, passes, seconds, floats up
     trials: tuple[Trial, ...]
 
     def found(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def tuned(referee: Referee, it: Inside | Outside, seed: int, first: int) -> tupl
     first : int
         Rounds of a trial with every multiple; with the better half it is twice as many, and so on.
     """
-    left, rounds, paid = sorted(FACTORS, key=_distance), first, np.zeros(4)
+    left, rounds, paid = sorted(FACTORS, key=_distance), first, np.zeros(5)
     trials: list[Trial] = []
     while len(left) > 1:
         values = {}
@@ -78,7 +78,7 @@ def tuned(referee: Referee, it: Inside | Outside, seed: int, first: int) -> tupl
             end, failed = _tried(it, factor, _APART + seed, rounds)
             values[factor], gap = math.inf, math.inf
             if end is not None:
-                paid += [end.round, end.floats, end.passes, end.seconds]
+                paid += [end.round, end.floats, end.passes, end.seconds, end.up]
                 if not failed:
                     values[factor], gap = (float(a[0]) for a in referee.gaps(end.w[None]))
             trials.append(Trial(factor, rounds, gap))
@@ -86,7 +86,7 @@ def tuned(referee: Referee, it: Inside | Outside, seed: int, first: int) -> tupl
         rounds *= 2
     facts = it.ready(left[0])
     facts = facts._replace(words=f"{left[0]:g} times {facts.words}, tuned")
-    return facts, Search(left[0], tuple(paid.tolist()), tuple(trials))  # type: ignore[arg-type]
+    return facts, Search(left[0], tuple(paid.tolist()), tuple(trials))
 
 
 def _distance(factor: float) -> float:

@@ -28,20 +28,8 @@ def results(board: Board, seconds: bool) -> tuple[list[str], list[list[Any]]]:
     met, and empty where nobody counts it.
     """
     dials = ["K", "n", "d", "sparse", "loss", "aim", "kappa", "zeta_star", "heterogeneity"]
-    heads = [
-        "problem",
-        "sha256",
-        *dials,
-        "solver",
-        "kind",
-        "class",
-        "seed",
-        "status",
-        "target",
-        "rounds",
-        "floats",
-        "passes",
-    ]
+    heads = ["problem", "sha256", *dials, "solver", "kind", "class", "seed", "status", "target"]
+    heads += [*AXES[:3], "floats_up"]
     heads += ["seconds"] if seconds else []
     heads += ["tuning_rounds", "tuning_floats", "tuning_passes", "step_multiple"]
     heads += ["last_round", "last_gap", "worst_client", "offences", "settings"]
@@ -54,10 +42,10 @@ def results(board: Board, seconds: bool) -> tuple[list[str], list[list[Any]]]:
         start = [c.problem, board.digests[c.problem], *(c.dials[n] for n in dials), c.solver, c.kind]
         start += [board.classes[c.solver], c.seed]
         for i, t in enumerate(board.rules.targets):
-            found = c.found["costs"][i] if c.found["costs"] else {"rounds": None, "floats": None, "passes": None}
+            found = c.found["costs"][i] if c.found["costs"] else dict.fromkeys((*AXES[:3], "up"))
             took = c.timed["costs"][i] if c.timed["costs"] else None
             timed = [_written(took, c.cost(t, "seconds"))] if seconds else []
-            costs = [_written(found[n], c.cost(t, n)) for n in AXES[:3]]
+            costs = [*(_written(found[n], c.cost(t, n)) for n in AXES[:3]), found["up"]]
             rows.append([*start, c.found["status"], t, *costs, *timed, *end])
     return heads, rows
 
@@ -258,6 +246,14 @@ def fairness(board: Board) -> list[str]:
         "Classes are inspected: rows are hidden while their server works, and sums are repeated in a process without "
         "rows. A solver that breaks a rule is named and not ranked.",
     ]
+    if (network := board.conditions.network) is not None:
+        lines.append(
+            f"Modelled seconds: a message takes {network.latency:g} s and {network.down:g} bytes a second down, "
+            f"{network.up:g} up, for each client; a row's gradient {network.row:g} s, {network.slowest:g} times as "
+            "long for the slowest, for which every round waits. Where nobody says what goes up, half of the floats do."
+        )
+    if (share := board.conditions.participation) is not None:
+        lines.append(f"Of clients, {share:g} take part in a round ({'a number' if share > 1 else 'a share'}).")
     if unchecked:
         lines.append(
             "Plain functions are examined for whose rows they read, and for how many numbers of a client their models "

@@ -55,6 +55,10 @@ def add_parser(commands: Any) -> None:
         help="time limit for one solver, problem and seed; default %(default)g")  # fmt: skip
     add("--jobs", type=count("--jobs", low=1), default=1, metavar="N",
         help="processes; default %(default)s, for steady seconds")  # fmt: skip
+    add("--participation", type=number("--participation", low=0.0, strict=True), metavar="M",
+        help="clients that take part in a round: a share up to 1, or a number; default as methods have it")  # fmt: skip
+    add("--network", metavar="LINKS",
+        help="add modelled seconds: latency=0.05,down=1e7,up=1e6,row=1e-6,slowest=1 are the defaults")  # fmt: skip
     add(
         "--data",
         metavar="DIR",
@@ -94,6 +98,7 @@ def _bench(args: argparse.Namespace) -> int:
         repeats=args.repeats,
         limit=args.limit,
         trial=args.trial,
+        conditions=_conditions(args),
         progress=progress_line(),
     )
     wrong = offence_table(board)
@@ -123,6 +128,16 @@ def _bench(args: argparse.Namespace) -> int:
         say("\n".join(["", "Rules", *(fill(line, "  ", 4) for line in fairness(board)), ""]))
     say(f"Wrote {len(files)} files to {args.out}.")
     return int(args.status)
+
+
+def _conditions(args: argparse.Namespace) -> Any:
+    from fedconvex.bench.conditions import Conditions, network_of
+
+    share = args.participation
+    if share is not None and share > 1.0 and share != int(share):
+        raise Refused(f"--participation must be a share up to 1 or a whole number; got {share:g}")
+    network = None if args.network is None else network_of("--network", args.network)
+    return Conditions(share if share is None or share <= 1.0 else int(share), network)
 
 
 def _kept(args: argparse.Namespace) -> str:

@@ -757,6 +757,8 @@ def own() -> dict[str, dict[str, Any]]:
         "datasets.load_npz": {"path": files["npz"]},
         "bench.bench": {"solvers": [], "suite": [tiny], "against": ["fedsgd"], "targets": [0.1], "rounds": 3},
         "bench.Case": {"name": "tiny", "data": "linear"},
+        "bench.Conditions": {"participation": 0.5},
+        "bench.Network": {"latency": 0.1},
         "bench.Referee": {"case": tiny},
         "bench.named": {"name": "fedavg"},
         "bench.suite": {"name": "small"},
