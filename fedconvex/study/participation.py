@@ -32,17 +32,13 @@ from fedconvex.study.checking import check_site
 from fedconvex.study.counted_apart import Apart
 from fedconvex.study.held_out import Scores, losses_at, parted
 from fedconvex.study.questions import L2S, TUNED, Question, is_tuned, l2_of, with_l2
+from fedconvex.study.results import check_result, room
 from fedconvex.study.sealed_keys import LACKS, PROOFS, ROOM, Seals
 from fedconvex.study.site_settings import SiteSettings
 from fedconvex.sweeps.answers_on_disk import alone_in
 
 STEP, DIGEST, RUN = "study/step", "study/digest", "study/run"
 HELLO, RESULT = -1, -2
-RESULTS = {  # what may come back
-    "analyse": ("analysis.txt", "analysis.json"),
-    "compare": ("compare.txt", "compare.json"),
-    "solve": ("model.npz", "model.json"),
-}
 _KINDS = {
     messages.JOIN: "joins",
     messages.ASK: "a round",
@@ -130,7 +126,7 @@ class Participant:
 
     def longest(self) -> int:
         """Return how many bytes a request has at most: one of a step, or a result."""
-        return max(_room(self.questions), *(site.longest() + 4096 + self._proofs() for site in self.sites.values()))
+        return max(room(self.questions), *(site.longest() + 4096 + self._proofs() for site in self.sites.values()))
 
     def _proofs(self) -> int:
         """Return how many bytes the proofs of all keys take at most."""
@@ -312,13 +308,7 @@ class Participant:
             content = message["study/content"]
         except KeyError:
             raise Refused("it is no result") from None
-        if (
-            name not in ("study.txt", *(name for asked in self.study.ask for name in RESULTS[asked]))
-            or content.dtype != np.uint8
-            or content.ndim != 1
-            or content.size > _room(self.questions)
-        ):
-            raise Refused("it is no result of a study")
+        check_result(name, content, self.questions)
         try:
             own_folder("results", self.settings.results)  # no link may have come there
             write_together({self.settings.results / name: content.tobytes()})
@@ -381,11 +371,6 @@ def _mark(study: Study, question: Question, rows: int) -> str:
     """Return what tells the memory of a question from that of others: all of the study that it depends on."""
     asked = question.name, study.ask[question.name], study.secure_sums, study.bits, study.target
     return hashlib.sha256(repr((*asked, study.columns, study.sites, rows)).encode()).hexdigest()[:12]
-
-
-def _room(asked: list[Question]) -> int:
-    """Return how many bytes a result has at most: a covariance as text is the longest part."""
-    return (1 << 20) + 200 * max(q.parameters for q in asked) ** 2
 
 
 def _read(message: Arrays) -> tuple[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import io
 import json
 import os
 import re
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from fedconvex._files import own_folder
+from fedconvex._files import npz, own_folder
 from fedconvex.analysis.site_answers import report
 from fedconvex.cli import main
 from fedconvex.models import LinearModel
@@ -155,7 +156,7 @@ def test_links_lead_nothing_out_of_the_folders_of_a_study(tmp_path):
     site, own = one(tmp_path, study), tmp_path / "of_mine.txt"
     own.write_text("mine")
     (tmp_path / "results_va" / "study.txt").symlink_to(own)
-    sent = {"study/name": messages.text("study.txt"), "study/content": np.zeros(9, np.uint8)}
+    sent = {"study/name": messages.text("study.txt"), "study/content": np.frombuffer(b"took part", np.uint8)}
     assert "cannot be written" in said(site, message(study, RESULT, **sent)) and own.read_text() == "mine"
     with pytest.raises(ValueError, match=r"results must hold files and no links; got 'study.txt'"):
         one(tmp_path, study)
@@ -179,6 +180,67 @@ def test_results_of_what_was_not_asked_are_refused(tmp_path):
     for name in ("model.json", "model.npz"):
         sent = {"study/name": messages.text(name), "study/content": np.zeros(9, np.uint8)}
         assert "no result of a study" in said(site, message(study, RESULT, **sent))
+
+
+def results_that_are_none(numbers, description):
+    """What may be sent in the place of a result, by file; from honest ones."""
+    about = json.loads(description)
+
+    def but(**changed):
+        return json.dumps({**about, **changed}).encode()
+
+    def arrays(**changed):
+        return npz({name: a for name, a in {**numbers, **changed}.items() if a is not None})
+
+    yield "study.txt", b"took part: \x1b]52;c;cm0gLXJm\x07", "it holds the character 27"
+    yield "study.txt", b"\xff\xfe", "it cannot be read"
+    yield "model.json", b"", "it cannot be read"
+    yield "model.json", b"[" * 10**5, "it cannot be read"
+    yield "model.json", b"[1, 2]", "it is no object"
+    yield "model.json", description[:-9], "it cannot be read"
+    yield "model.json", but(gap=float("nan")), "not finite"
+    yield "model.json", but(method="\x1b[2J"), "it holds the character 27"
+    yield "model.json", but(x=functools.reduce(lambda x, _: [x], range(40), 0)), "lists within lists"
+    yield "model.json", but(kind="ensemble"), "it has not the features of the study"
+    yield "model.json", but(feature_names=about["feature_names"][::-1]), "it has not the features of the study"
+    yield "model.json", but(classes=["yes", "no"]), "it has not the classes of the study"
+    yield "model.json", but(clients=["va"]), "it has not the classes of the study"
+    yield "model.json", b" " * (1 << 23), "it is no result of a study"
+    yield "model.npz", b"PK\x03\x04", "it cannot be read"
+    pickled = io.BytesIO()
+    np.savez(pickled, coef=np.array([{}], dtype=object), intercept=np.zeros(()))
+    yield "model.npz", pickled.getvalue(), "it cannot be read"
+    yield "model.npz", arrays(coef=numbers["coef"] * np.inf), "its coef is no finite array"
+    yield "model.npz", arrays(coef=numbers["coef"][:-1]), "its coef is no finite array"
+    yield "model.npz", arrays(intercept=np.float32(0.0)), "its intercept is no finite array"
+    yield "model.npz", arrays(intercept=None), "it has other arrays than a model"
+    yield "model.npz", arrays(more=np.zeros(3)), "it has other arrays than a model"
+
+
+def test_what_comes_back_is_looked_at_before_it_is_written(tmp_path):
+    """Whatever is sent under the name of a result: what it is not is refused and logged, and nothing kept."""
+    study = written(tmp_path, study=SOLVE)
+    site, (question,) = one(tmp_path, study), questions(study)
+    about = {"classes": ("no", "yes"), "feature_names": question.plan.feature_names}
+    model = LinearModel.from_standardised(
+        np.ones(question.features), question.plan.center, question.plan.scale, **about
+    )
+    model.save(tmp_path / "sent")
+    honest = {name: (tmp_path / "sent" / name).read_bytes() for name in ("model.npz", "model.json")}
+    wrong = list(results_that_are_none({"coef": model.coef, "intercept": model.intercept}, honest["model.json"]))
+
+    def sent(name, content):
+        given = {"study/name": messages.text(name), "study/content": np.frombuffer(content, np.uint8)}
+        return said(site, message(study, RESULT, **given))
+
+    for name, content, why in wrong:
+        assert why in sent(name, content), (name, why)
+    assert not list((tmp_path / "results_va").iterdir())
+    lines = list(read_log(site.log.path))
+    assert [line["what"] for line in lines] == ["refused"] * len(wrong) and all("\x1b" not in str(x) for x in lines)
+    for name, content in honest.items():
+        assert sent(name, content) == ""
+    assert LinearModel.load(tmp_path / "results_va").feature_names == question.plan.feature_names
 
 
 def test_a_message_that_is_too_long_is_in_the_log(tmp_path):
