@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 from fedconvex.comparison.compared_rows import Rows
 from fedconvex.federation import Federation
+from fedconvex.federation_input import sealed
 
 
 class Models(NamedTuple):
@@ -42,7 +43,10 @@ class Scaling(NamedTuple):
         if sp.issparse(X):
             ones = sp.csr_array(np.ones((X.shape[0], 1)))
             return sp.hstack([X @ sp.diags_array(1.0 / self.scale), ones], format="csr")
-        return np.hstack([(X - self.center) / self.scale, np.ones((X.shape[0], 1))])
+        out = np.ones((X.shape[0], X.shape[1] + 1))
+        np.subtract(X, self.center, out=out[:, :-1])
+        out[:, :-1] /= self.scale
+        return out
 
     def models(self, W: np.ndarray, outputs: int) -> Models:
         """Return models W (J, ...) of scaled rows as models of the rows themselves."""
@@ -85,7 +89,7 @@ def design(rows: Rows, X: Any, train: np.ndarray) -> Design:
     if domain is not None:
         found, domain = np.unique(domain, return_inverse=True)
         kept = np.array(rows.domains)[found]
-    fed = Federation(scaling.of_rows(mine), (y - shift) / unit, ptr, labels, domain, kept)
+    fed = Federation(sealed(scaling.of_rows(mine)), (y - shift) / unit, ptr, labels, domain, kept)
     return Design(fed, scaling)
 
 

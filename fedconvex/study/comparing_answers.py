@@ -33,7 +33,7 @@ from fedconvex.remote.kinds import FLOATS, Kind
 from fedconvex.remote.messages import Refused
 from fedconvex.study import comparing_scores as scored
 from fedconvex.study.comparing_plan import ComparePlan
-from fedconvex.study.comparing_site import ComparedSite, in_place, models_of, scores_at, sums_at
+from fedconvex.study.comparing_site import BLOCK, ComparedSite, in_place, models_of, scores_at, sums_at
 
 Arrays = Mapping[str, np.ndarray]
 FRAME = ("shift", "scale", "target")
@@ -227,8 +227,12 @@ def _moments(problem: ComparedSite, asked: Arrays) -> dict[str, np.ndarray]:
     Y = fed.y[:, None] if C == 1 else fed.y[:, None] == np.arange(C)
     out = {name: np.empty(asked["center"].shape) for name in ("sum", "square")}
     for s, train in enumerate(problem.parted.train):
-        Z = (np.column_stack([fed.X[train], Y[train]]) - asked["center"][s]) / asked["unit"][s]
-        out["sum"][s], out["square"][s] = Z.sum(axis=0) / total[s], (Z * Z).sum(axis=0) / total[s]
+        sums = np.zeros((2, asked["center"].shape[1]))
+        for i in range(0, train.size, BLOCK):
+            at = train[i : i + BLOCK]
+            Z = (np.column_stack([fed.X[at], Y[at]]) - asked["center"][s]) / asked["unit"][s]
+            sums += Z.sum(axis=0), (Z * Z).sum(axis=0)
+        out["sum"][s], out["square"][s] = sums / total[s]
     return out
 
 
@@ -272,10 +276,22 @@ def alone_in(problem: ComparedSite) -> list[tuple[Any, Any]]:
         whole = [s for s in range(plan.sets) if s % (plan.folds + 1) == 0]
         for fold, s in zip(problem.parted.folds, whole, strict=True):
             data = Training(rows, rows.features(problem.parted.train[s]), problem.parted.train[s])
-            tuned = tune(KINDS["alone"], data, Folds.of(data, fold), plan.min_rows, lambda share: None)
+            tuned = tune(KINDS["alone"], data, Folds(fold, _Inner(fold, data)), plan.min_rows, lambda share: None)
             kept.append((tuned, KINDS["alone"].fit(data, tuned.l2).models))
         problem.__dict__["_alone"] = kept
     return problem.__dict__["_alone"]  # type: ignore[no-any-return]
+
+
+class _Inner(dict[int, Training]):
+    """The rows outside each fold, of which those of one at a time are held in memory."""
+
+    def __init__(self, fold: np.ndarray, data: Training) -> None:
+        super().__init__()
+        self.fold, self.data = fold, data
+
+    def __missing__(self, part: int) -> Training:
+        train = self.data.train[self.fold != part]
+        return Training(self.data.rows, self.data.rows.features(train), train)
 
 
 def _scored(problem: ComparedSite, what: str, asked: Arrays) -> dict[str, np.ndarray]:

@@ -24,6 +24,7 @@ import numpy as np
 from fedconvex.analysis.site_answers import symmetric, triangle
 from fedconvex.comparison.designs import Scaling
 from fedconvex.federation import Federation
+from fedconvex.federation_input import sealed
 from fedconvex.kernels.row_losses import row_slopes
 from fedconvex.methods.parts import newton_steps
 from fedconvex.problems import Problem
@@ -31,6 +32,7 @@ from fedconvex.problems.protocol import COEFFICIENTS, ClientWeights, client_weig
 from fedconvex.remote.ledger import curvatures_at, is_made_of_few
 from fedconvex.study.comparing_plan import ComparePlan, Parted
 
+BLOCK = 1024  # rows that are standardised at once
 _STEPS, _FINE = 200, 1e-14  # of a site's own search: steps at most, and the squared decrement, relative, to stop at
 TOO_FAR = 2.0**-20  # the mark of answers that are too large to be summed; of those made of few rows it is 1
 Arrays = Mapping[str, np.ndarray]
@@ -90,14 +92,15 @@ class ComparedSite(ClientWeights):
 
     def standardised(self, asked: Arrays, s: int, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return rows as models of a set have them, with a last column of ones, and their labels."""
-        shift, unit = asked["target"][s]
-        X = scaling_of(asked, s).of_rows(self.federation.X[at])
-        return X, (self.federation.y[at] - shift) / unit
+        scaling, X = scaling_of(asked, s), np.ones((at.size, self.plan.p))
+        for i in range(0, at.size, BLOCK):
+            X[i : i + BLOCK, :-1] = (self.federation.X[at[i : i + BLOCK]] - scaling.center) / scaling.scale
+        return X, (self.federation.y[at] - scaling.shift) / scaling.unit
 
     def part(self, asked: Arrays, s: int) -> Problem:
         """Return f_k of a set."""
         X, y = self.standardised(asked, s, self.parted.train[s])
-        return Problem(Federation.from_clients([(X, y)]), self.loss, l2=0.0)
+        return Problem(Federation(sealed(X), y, np.array([0, y.size])), self.loss, l2=0.0)  # rows are not copied again
 
 
 def scores_at(X: np.ndarray, w: np.ndarray) -> np.ndarray:

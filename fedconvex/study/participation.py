@@ -80,6 +80,8 @@ class Participant:
         self.proven: dict[int, bytes] = {}  # keys of secure sums, by step
         self.columns = found.rows.columns
         self.sites = {i: self._site(q) for i, q in enumerate(self.questions)}  # by step
+        if not any(is_tuned(study, q) or study.ask[q.name].get("held_out") for q in self.questions):
+            self.columns = {}  # what questions are about is in their own rows
         counted = [
             site.ledger.numbers for q, site in zip(self.questions, self.sites.values(), strict=True) if not q.apart
         ]
