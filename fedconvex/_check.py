@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -234,3 +236,49 @@ def equal_by_type(cls: _T) -> _T:
     for name, method in (("__eq__", equal), ("__ne__", unequal), ("__hash__", tuple.__hash__)):
         setattr(cls, name, method)
     return cls
+
+
+# ---------------------------------------------------------------- seeds
+
+Rng = int | np.integer | np.random.Generator | np.random.SeedSequence | np.random.BitGenerator | None
+_F = TypeVar("_F", bound=Callable[..., Any])
+_PARAMETERS = re.compile(r"\n( *)Parameters\n *-+\n.*?(?=\n\n *[A-Z][a-z]+(?: [A-Z]\w+)?\n *-+|\s*\Z)", re.S)
+_RNG = """
+{0}rng : int, numpy.random.Generator, SeedSequence or BitGenerator, optional
+{0}    In the place of ``seed`` (SPEC 7): a whole number is the seed itself; from a generator one number is drawn."""
+
+
+def seed_of(who: str, rng: Any) -> int:
+    """Return the seed that stands for what SPEC 7 allows as ``rng``; a generator advances by one number."""
+    if isinstance(rng, np.random.SeedSequence):
+        return int(rng.generate_state(1, np.uint64)[0] >> np.uint64(1))
+    if isinstance(rng, np.random.BitGenerator):
+        rng = np.random.Generator(rng)
+    if isinstance(rng, np.random.Generator):
+        return int(rng.integers(0, _MOST, dtype=np.int64))
+    if isinstance(rng, bool) or not isinstance(rng, (int, np.integer)):
+        cure = "np.random.default_rng(...) makes a Generator"
+        raise wrong_type(who, "be a whole number, a Generator, SeedSequence or BitGenerator", type(rng).__name__, cure)
+    return whole(who, rng)
+
+
+def takes_rng(f: _F) -> _F:
+    """Let a function with the arguments ``seed`` and ``rng`` be given either: ``rng`` becomes the seed.
+
+    The function itself is never given ``rng``, whose line is added to its docstring.
+    """
+    at = list(inspect.signature(f).parameters).index("seed")
+
+    @functools.wraps(f)
+    def call(*args: Any, rng: Any = None, **given: Any) -> Any:
+        if rng is not None:
+            if "seed" in given or len(args) > at:
+                raise bad(f"{f.__name__}: rng", "be given in the place of seed", "both", "leave one of them out")
+            given["seed"] = seed_of(f"{f.__name__}: rng", rng)
+        return f(*args, **given)
+
+    section = _PARAMETERS.search(f.__doc__ or "")
+    if section is not None:
+        text, end = str(f.__doc__), section.end()
+        call.__doc__ = text[:end] + _RNG.format(section[1]) + text[end:]
+    return call  # type: ignore[return-value]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from fedconvex._check import bad, items, maybe_flag, nearest, real, whole
+from fedconvex._check import Rng, bad, items, maybe_flag, nearest, real, takes_rng, whole
 from fedconvex._progress import progress_line
 from fedconvex.comparison.compared_rows import Rows
 from fedconvex.comparison.contenders import DEFAULT, FOLDS, GAP, LOCAL_STEPS, METHODS, MIN_ROWS, ROUNDS, TEST_SIZE
@@ -46,12 +46,13 @@ class Settings(NamedTuple):
     splits: int | None  # None: as many as the work allows
 
 
+@takes_rng
 def compare(
     data: Any, target: str | None = None, client: str | None = None, *, domain: str | None = None,
     methods: Sequence[str] | None = None, loss: Any = None, test_size: float = TEST_SIZE,
     folds: int = FOLDS, local_steps: int = LOCAL_STEPS, rounds: int = ROUNDS, gap: float = GAP,
     min_rows: int = MIN_ROWS, level: float = 0.95, seed: int = 0, splits: int | str = "auto",
-    progress: bool | None = None, **reading: Any,
+    progress: bool | None = None, rng: Rng = None, **reading: Any,
 ) -> Comparison:  # fmt: skip
     """Return one model for all, one that is fair to the worst, models per client, and every client alone, compared.
 

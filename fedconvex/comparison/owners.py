@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, flag, instance, real, whole
+from fedconvex._check import Rng, bad, flag, instance, real, takes_rng, whole
 from fedconvex.comparison.skewed_intervals import mean_of
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
@@ -165,9 +165,11 @@ class _Blocks(NamedTuple):
     unmatched: dict[str, tuple[str, ...]]
 
 
+@takes_rng
 def compare_owners(
     data: Any, on: str | None = None, target: str | None = None, *, knows: str | None = None, loss: Any = None,
-    l2: float = 0.01, folds: int = 5, seed: int = 0, intercept: bool = True, drop: Sequence[str] = (), **choices: Any,
+    l2: float = 0.01, folds: int = 5, seed: int = 0, intercept: bool = True, drop: Sequence[str] = (),
+    rng: Rng = None, **choices: Any,
 ) -> OwnersComparison:  # fmt: skip
     """Return what the columns of each owner add to those of the owner of the labels.
 
@@ -185,10 +187,8 @@ def compare_owners(
         Who knows the labels. Of tables, who must have the target; of a federation, by default its first owner.
     loss : loss, optional
         Default by the target: Logistic, Softmax or Squared; of a federation it must be given.
-    l2 : float
-        Positive.
-    folds, seed : int
-        Of the cross-validation, at least 2; of the folds, which do not depend on the order of rows in the tables.
+    l2, folds, seed : float, int, int
+        Positive; of the cross-validation, at least 2; of the folds, which do not depend on the order of rows.
     intercept : bool
         Of tables: a column of ones at whoever knows the labels, penalised like the rest.
     drop, **choices
@@ -211,8 +211,7 @@ def compare_owners(
     >>> [(m.name, m.worth.low > 0.4) for m in found.models]  # nearly half of B's mean square
     [('all owners', False), ('bank alone', True)]
     """
-    who = "compare_owners"
-    l2 = real(f"{who}: l2", l2, low=0.0, strict=True)
+    who, l2 = "compare_owners", real("compare_owners: l2", l2, low=0.0, strict=True)
     folds, seed = whole(f"{who}: folds", folds, low=2), whole(f"{who}: seed", seed)
     flag(f"{who}: intercept", intercept)
     if isinstance(data, VerticalFederation):

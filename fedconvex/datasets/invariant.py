@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, finite, numeric, real, vector, whole
+from fedconvex._check import Rng, bad, finite, numeric, real, takes_rng, vector, whole
 from fedconvex.federation import Federation
 
 
@@ -145,8 +145,16 @@ def _deviations(who: str, scales: Any, noise_y: Any, noise_z: Any) -> tuple[np.n
     return e, s_y, s_z
 
 
+@takes_rng
 def chain_federation(
-    scales: Any = (0.2, 2.0), rows: int = 1000, pairs: int = 5, noise_y: Any = None, noise_z: Any = None, seed: Any = 0
+    scales: Any = (0.2, 2.0),
+    rows: int = 1000,
+    pairs: int = 5,
+    noise_y: Any = None,
+    noise_z: Any = None,
+    seed: Any = 0,
+    *,
+    rng: Rng = None,
 ) -> Federation:
     """Return a sample of the chain of `chain_moments`: features (x, z) of independent pairs, target the sum of the y.
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, raw, real, whole, wrong_type
+from fedconvex._check import Rng, bad, raw, real, takes_rng, whole, wrong_type
 
 
-def partition_iid(n_rows: int, n_clients: int, seed: int = 0, *, size_skew: float = 0.0) -> np.ndarray:
+@takes_rng
+def partition_iid(n_rows: int, n_clients: int, seed: int = 0, *, size_skew: float = 0.0, rng: Rng = None) -> np.ndarray:
     """Deal rows to clients at random, in sizes equal up to one row, or proportional to log-normal weights.
 
     With a skew client k gets about n exp(size_skew g_k) / sum_j exp(size_skew g_j) rows with independent standard
@@ -56,7 +57,10 @@ def partition_iid(n_rows: int, n_clients: int, seed: int = 0, *, size_skew: floa
     return rng.permutation(np.repeat(np.arange(K), sizes))
 
 
-def partition_dirichlet(y: Any, n_clients: int, alpha: float, seed: int = 0, min_rows: int = 1) -> np.ndarray:
+@takes_rng
+def partition_dirichlet(
+    y: Any, n_clients: int, alpha: float, seed: int = 0, min_rows: int = 1, *, rng: Rng = None
+) -> np.ndarray:
     """Divide the rows of each class among the clients in Dirichlet(alpha) proportions.
 
     This is the label-wise scheme of Yurochkin et al. (2019), in which sizes differ, not the client-wise scheme of Hsu,
@@ -67,12 +71,10 @@ def partition_dirichlet(y: Any, n_clients: int, alpha: float, seed: int = 0, min
     ----------
     y : array (n,)
         Class labels: whole numbers or strings.
-    n_clients, min_rows : int
-        Number of clients K; fewest rows of a client, K min_rows <= n.
+    n_clients, min_rows, seed : int
+        Number of clients K; fewest rows of a client, K min_rows <= n; seed of the proportions and of the shuffle.
     alpha : float
         Concentration in (0, 1e100]: small means few classes per client, large means equal shares of every class.
-    seed : int
-        Seed of the proportions and of the shuffle.
 
     Returns
     -------
@@ -97,8 +99,7 @@ def partition_dirichlet(y: Any, n_clients: int, alpha: float, seed: int = 0, min
     >>> counts.sum(axis=0).tolist(), bool(counts.sum(axis=1).min() >= 1)
     ([40, 40, 40], True)
     """
-    who = "partition_dirichlet"
-    labels = _labels(who, y)
+    who, labels = "partition_dirichlet", _labels("partition_dirichlet", y)
     n, K, rng = _arguments(who, labels.size, n_clients, seed)
     if labels.dtype.kind == "f" and np.any(labels != np.floor(labels)):
         got = f"{labels[labels != np.floor(labels)][0]:g}"
@@ -129,7 +130,10 @@ def _fill_up(clients: np.ndarray, K: int, least: int, rng: np.random.Generator) 
             sizes[donor] -= 1
 
 
-def partition_shards(y: Any, n_clients: int, shards_per_client: int = 2, seed: int = 0) -> np.ndarray:
+@takes_rng
+def partition_shards(
+    y: Any, n_clients: int, shards_per_client: int = 2, seed: int = 0, *, rng: Rng = None
+) -> np.ndarray:
     """Sort the rows by label, cut them into shards equal up to one row, and deal the shards at random.
 
     With two shards each, most clients see two classes only. Rows with equal labels are shuffled first.
@@ -180,7 +184,8 @@ def partition_shards(y: Any, n_clients: int, shards_per_client: int = 2, seed: i
     return clients
 
 
-def partition_similarity(y: Any, n_clients: int, s: float, seed: int = 0) -> np.ndarray:
+@takes_rng
+def partition_similarity(y: Any, n_clients: int, s: float, seed: int = 0, *, rng: Rng = None) -> np.ndarray:
     """Give each client s percent of its rows at random and the rest sorted by label, in sizes equal up to one row.
 
     Parameters

@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import bad, flag, real, whole, wrong_type
+from fedconvex._check import Rng, bad, flag, real, takes_rng, whole, wrong_type
 from fedconvex.federation import Federation
 
 
@@ -65,15 +65,11 @@ class Sharing(NamedTuple):
     own: np.ndarray  # (K,) s_k, the share of a client's rows that were its own
 
 
+@takes_rng
 def share(
-    federation: Federation,
-    *,
-    fraction: float,
-    alpha: float = 1.0,
-    balanced: bool = True,
-    holdout: Federation | None = None,
-    seed: int = 0,
-) -> Sharing:
+    federation: Federation, *, fraction: float, alpha: float = 1.0, balanced: bool = True,
+    holdout: Federation | None = None, seed: int = 0, rng: Rng = None,
+) -> Sharing:  # fmt: skip
     """Return the clients, each with a random portion of a common set of rows G.
 
     Without a holdout G is drawn from the clients' own rows, which leave their owners: no row then counts twice at a

@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, flag, real, whole
+from fedconvex._check import Rng, bad, flag, real, takes_rng, whole
 from fedconvex.datasets.partition import lognormal_sizes
 from fedconvex.federation import Federation
 
@@ -142,20 +142,12 @@ class FedProxSynthetic:
     v: np.ndarray
 
 
+@takes_rng
 def linear_federation(
-    n_clients: int = 10,
-    n_features: int = 10,
-    rows_per_client: int = 50,
-    *,
-    size_skew: float = 0.0,
-    feature_shift: float = 0.0,
-    model_shift: float = 0.0,
-    noise: float = 0.1,
-    condition: float = 10.0,
-    zeta_star: float | None = None,
-    gamma_gap: float | None = None,
-    seed: int = 0,
-) -> LinearFederation:
+    n_clients: int = 10, n_features: int = 10, rows_per_client: int = 50, *, size_skew: float = 0.0,
+    feature_shift: float = 0.0, model_shift: float = 0.0, noise: float = 0.1, condition: float = 10.0,
+    zeta_star: float | None = None, gamma_gap: float | None = None, seed: int = 0, rng: Rng = None,
+) -> LinearFederation:  # fmt: skip
     """Return a least-squares federation with exactly known minimisers and heterogeneity; dials: see the module.
 
     Parameters
@@ -226,6 +218,7 @@ def _least_squares(
     return LinearFederation(Federation(X, y, ptr), w, W, w + centre, zeta, gap)
 
 
+@takes_rng
 def logistic_federation(
     n_clients: int = 10,
     n_features: int = 10,
@@ -237,6 +230,7 @@ def logistic_federation(
     signal: float = 2.0,
     condition: float = 10.0,
     seed: int = 0,
+    rng: Rng = None,
 ) -> LogisticFederation:
     """Return a federation whose labels follow a logistic model per client; dials: see the module.
 
@@ -283,6 +277,7 @@ def logistic_federation(
     return LogisticFederation(Federation(X, y, np.concatenate([[0], np.cumsum(plan.sizes)])), w, W)
 
 
+@takes_rng
 def fedprox_synthetic(
     alpha: float,
     beta: float,
@@ -291,6 +286,8 @@ def fedprox_synthetic(
     n_users: int = 30,
     n_features: int = 60,
     n_classes: int = 10,
+    *,
+    rng: Rng = None,
 ) -> FedProxSynthetic:
     """Return the Synthetic(alpha, beta) data of the FedProx paper.
 

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any, NamedTuple
 
-from fedconvex._check import ROUNDS, bad, flag, real, whole, wrong_type
+from fedconvex._check import ROUNDS, Rng, bad, flag, real, takes_rng, whole, wrong_type
 from fedconvex._progress import progress_line
 from fedconvex.draws import key_from_seed
 from fedconvex.driver.checkpoint import Checkpoint
@@ -27,22 +27,13 @@ class _Wishes(NamedTuple):
     progress: bool | None  # None: at most a line a minute
 
 
+@takes_rng
 def run(
-    method: Any,
-    problem: FederatedProblem,
-    *,
-    rounds: int = ROUNDS,
-    tol: float = 1e-8,
-    seed: Any = 0,
-    trajectories: int | range = 1,
-    start: Any = None,
-    record_every: int = 1,
-    threads: int | None = None,
-    checkpoint: str | os.PathLike | None = None,
-    checkpoint_every: int | None = None,
-    progress: bool | None = None,
-    transport: Any = None,
-) -> Result:
+    method: Any, problem: FederatedProblem, *, rounds: int = ROUNDS, tol: float = 1e-8, seed: Any = 0,
+    trajectories: int | range = 1, start: Any = None, record_every: int = 1, threads: int | None = None,
+    checkpoint: str | os.PathLike | None = None, checkpoint_every: int | None = None, progress: bool | None = None,
+    transport: Any = None, rng: Rng = None,
+) -> Result:  # fmt: skip
     """Return the result of running a method until its gap is at most tol, it repeats itself, or all rounds are done.
 
     Parameters

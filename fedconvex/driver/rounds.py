@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import bad, finite, numeric, whole, wrong_type
+from fedconvex._check import Rng, bad, finite, numeric, takes_rng, whole, wrong_type
 from fedconvex.draws import _GOLDEN, Draws, key_from_seed
 from fedconvex.driver import defaults
 from fedconvex.driver.threads import Threads
@@ -33,6 +33,7 @@ ONE_BY_ONE = 4096  # rounds before some are computed together: by then it is wor
 BLOCK = 128  # rounds that are
 
 
+@takes_rng
 def iterate(
     method: Any,
     problem: FederatedProblem,
@@ -42,6 +43,7 @@ def iterate(
     trajectories: int | range = 1,
     start: Any = None,
     threads: int | None = None,
+    rng: Rng = None,
 ) -> Iterator[tuple[int, Any]]:
     """Yield (t, state) for t = 0 (the start), 1, 2, ...: the bare loop, without measuring.
 

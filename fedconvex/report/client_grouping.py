@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import among, bad, codes, instance, items, matrix, real, vector, whole, wrong_type
+from fedconvex._check import Rng, among, bad, codes, instance, items, matrix, real, takes_rng, vector, whole, wrong_type
 from fedconvex.federation import Federation
 from fedconvex.problems import Problem
 from fedconvex.problems.protocol import has_one_model
@@ -96,7 +96,8 @@ class DomainTerms(NamedTuple):
         return self.empirical + self.complexity + self.deviation + self.discrepancy
 
 
-def cluster(data: Federation | Problem, p: int, by: str = "features", *, seed: int = 0) -> Clustering:
+@takes_rng
+def cluster(data: Federation | Problem, p: int, by: str = "features", *, seed: int = 0, rng: Rng = None) -> Clustering:
     """Return clients grouped into p domains by k-means; clients count by their rows.
 
     Parameters
@@ -136,6 +137,7 @@ def cluster(data: Federation | Problem, p: int, by: str = "features", *, seed: i
     )
 
 
+@takes_rng
 def domain_trade_off(
     problem: Problem,
     models: Any,
@@ -146,6 +148,7 @@ def domain_trade_off(
     delta: float = 0.05,
     largest: float = 1.0,
     seed: int = 0,
+    rng: Rng = None,
 ) -> list[DomainTerms]:
     """Return the terms of the generalisation bound for several numbers of domains.
 

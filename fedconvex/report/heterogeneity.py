@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, instance, text, whole, wrong_type
+from fedconvex._check import Rng, bad, instance, takes_rng, text, whole, wrong_type
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import Trace, first_state, iterate
 from fedconvex.methods import SGD, Decay, GradientDescent
@@ -116,7 +116,8 @@ class LossSpread(NamedTuple):
 # ---------------------------------------------------------------- at a model
 
 
-def client_drift(method: Any, problem: Problem, w: Any, *, seed: Any = 0) -> Drift:
+@takes_rng
+def client_drift(method: Any, problem: Problem, w: Any, *, seed: Any = 0, rng: Rng = None) -> Drift:
     """Return how far every client goes when it does its local work once, from w.
 
     Parameters
@@ -242,6 +243,7 @@ class _Watched:
         return self.method.aggregate(state, clients, weights, reply)
 
 
+@takes_rng
 def heterogeneity_trace(
     method: Any,
     problem: Problem,
@@ -252,6 +254,7 @@ def heterogeneity_trace(
     start: Any = None,
     baseline: Any = None,
     baseline_rounds: int = 1,
+    rng: Rng = None,
 ) -> Trace:
     """Run a method and measure the clients' heterogeneity at its models.
 
@@ -310,6 +313,7 @@ def _row(problem: Problem, w: np.ndarray, drift: dict[str, Any], c: np.ndarray |
     return row | {"loss_std": std, "worst_client": worst}
 
 
+@takes_rng
 def weight_divergence(
     method: Any,
     problem: Problem,
@@ -319,6 +323,7 @@ def weight_divergence(
     start: Any = None,
     baseline: Any = None,
     baseline_rounds: int = 1,
+    rng: Rng = None,
 ) -> np.ndarray:
     """Return DC(t) = ‖w_t - c_t‖/‖c_t‖ for t = 0, ..., rounds; NaN where c_t = 0.
 

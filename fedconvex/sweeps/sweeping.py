@@ -17,7 +17,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import fedconvex
-from fedconvex._check import ROUNDS, bad, maybe_flag, numeric, real, whole
+from fedconvex._check import ROUNDS, Rng, bad, maybe_flag, numeric, real, takes_rng, whole
 from fedconvex._files import check_folder
 from fedconvex._progress import progress_line
 from fedconvex.draws import key_from_seed
@@ -33,21 +33,12 @@ _ROOM = 1 << 24  # numbers that the models of all clients and these seeds may ta
 MOST_ROWS = 20_000_000
 
 
+@takes_rng
 def sweep(
-    method: Any,
-    problem: Any,
-    *,
-    grid: Mapping[str, Sequence[Any]] | None = None,
-    seeds: int | range = 1,
-    rounds: int = ROUNDS,
-    tol: float = 0.0,
-    seed: int = 0,
-    start: Any = None,
-    record_every: int = 1,
-    n_jobs: int | None = None,
-    folder: str | os.PathLike | None = None,
-    progress: bool | None = None,
-) -> Sweep:
+    method: Any, problem: Any, *, grid: Mapping[str, Sequence[Any]] | None = None, seeds: int | range = 1,
+    rounds: int = ROUNDS, tol: float = 0.0, seed: int = 0, start: Any = None, record_every: int = 1,
+    n_jobs: int | None = None, folder: str | os.PathLike | None = None, progress: bool | None = None, rng: Rng = None,
+) -> Sweep:  # fmt: skip
     """Return the traces of methods over a grid of settings, problems and seeds as one tidy frame, a `Sweep`.
 
     Seeds advance together; processes are joblib's: ``joblib.parallel_config("dask")``, or "ray", around the call moves

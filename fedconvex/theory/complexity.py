@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, codes, finite, numeric, real, vector, whole
+from fedconvex._check import Rng, bad, codes, finite, numeric, real, takes_rng, vector, whole
 from fedconvex.draws import key_from_seed
 from fedconvex.theory.bound import Hypothesis, require
 
@@ -129,7 +129,10 @@ def simplex_cover(p: int, eps: float) -> np.ndarray:
     return np.array(list(compositions(q, p)), dtype=float) / q
 
 
-def rademacher(values: Any, domain: Any, domain_weights: Any, *, signs: int = 4096, seed: int = 0) -> Complexity:
+@takes_rng
+def rademacher(
+    values: Any, domain: Any, domain_weights: Any, *, signs: int = 4096, seed: int = 0, rng: Rng = None
+) -> Complexity:
     """Return the weighted Rademacher complexity of finitely many hypotheses on given rows.
 
     Parameters

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, maybe_flag, whole
+from fedconvex._check import Rng, bad, maybe_flag, takes_rng, whole
 from fedconvex.methods import resolved
 from fedconvex.problems import Problem
 from fedconvex.theorems import Setting, Theorem
@@ -50,18 +50,11 @@ class BoundCurve(NamedTuple):
     exact: bool
 
 
+@takes_rng
 def curve(
-    theorem: Theorem | str,
-    problem: Problem,
-    method: Any,
-    *,
-    rounds: Sequence[int],
-    start: Any = None,
-    seed: int = 0,
-    trajectories: int = 256,
-    confidence: float = 0.95,
-    exact: bool | None = None,
-) -> BoundCurve:
+    theorem: Theorem | str, problem: Problem, method: Any, *, rounds: Sequence[int], start: Any = None, seed: int = 0,
+    trajectories: int = 256, confidence: float = 0.95, exact: bool | None = None, rng: Rng = None,
+) -> BoundCurve:  # fmt: skip
     """Return a theorem's quantity and its bound over the number of rounds.
 
     Parameters

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from fedconvex._check import whole
+from fedconvex._check import Rng, takes_rng, whole
 from fedconvex.theorems import Theorem
 from fedconvex.theorems.core import FOUND
 from fedconvex.theorems.parts.ladders import derived_ladders
@@ -56,8 +56,9 @@ class _Place(NamedTuple):
         return self.least - (self.bound.value - self.bound.terms[term])
 
 
+@takes_rng
 @threadpool_limits.wrap(limits=1, user_api="blas")
-def exponents(theorem: Theorem | str, *, seed: int = 0) -> tuple[Exponent, ...]:
+def exponents(theorem: Theorem | str, *, seed: int = 0, rng: Rng = None) -> tuple[Exponent, ...]:
     """Return for every term and every number it depends on the smallest error of the exponent that is noticed.
 
     Parameters

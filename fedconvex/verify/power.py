@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from fedconvex._check import instance, items, whole
+from fedconvex._check import Rng, instance, items, takes_rng, whole
 from fedconvex.theorems import Theorem
 from fedconvex.theorems.parts.theorem import Check, Instance
 from fedconvex.theory.bound import Bound
@@ -24,7 +24,10 @@ from fedconvex.verify.verdicts import Outcome, find_theorem
 MOST = 1e12  # factors beyond it count as unnoticed
 
 
-def power(theorem: Theorem | str, instances: Sequence[Instance | Check] | None = None, *, seed: int = 0) -> Power:
+@takes_rng
+def power(
+    theorem: Theorem | str, instances: Sequence[Instance | Check] | None = None, *, seed: int = 0, rng: Rng = None
+) -> Power:
     """Return the smallest errors of a theorem's bound that checks notice.
 
     Parameters

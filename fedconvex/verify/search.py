@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fedconvex import _files
 from fedconvex._archives import json_in
-from fedconvex._check import bad, function, whole
+from fedconvex._check import Rng, bad, function, takes_rng, whole
 from fedconvex._files import check_regular_file
 from fedconvex._processes import end_with
 from fedconvex.theorems import THEOREMS, Theorem
@@ -70,16 +70,11 @@ class Tightest(NamedTuple):
     evaluated: int
 
 
+@takes_rng
 def tightest(
-    theorem: Theorem | str,
-    budget: int = 4000,
-    *,
-    isolate: str | None = None,
-    seed: int = 0,
-    processes: int = 1,
-    path: str | os.PathLike[str] | None = None,
-    progress: Callable[[float, str], None] | None = None,
-) -> Tightest:
+    theorem: Theorem | str, budget: int = 4000, *, isolate: str | None = None, seed: int = 0, processes: int = 1,
+    path: str | os.PathLike[str] | None = None, progress: Callable[[float, str], None] | None = None, rng: Rng = None,
+) -> Tightest:  # fmt: skip
     """Return the tiny problem with the largest share of a bound, or of one of its terms, that is attained: a search.
 
     Parameters

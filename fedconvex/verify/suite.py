@@ -11,8 +11,8 @@ from inspect import cleandoc
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from fedconvex._check import Rng, items, takes_rng, text, unknown
 from fedconvex._check import instance as kind
-from fedconvex._check import items, text, unknown
 from fedconvex.theorems import THEOREMS, Theorem
 from fedconvex.theorems.parts.theorem import Check, Instance
 from fedconvex.verify.check_records import Finding, Note, Tightness, VerificationReport
@@ -65,18 +65,13 @@ def checks(
     return out
 
 
+@takes_rng
 @threadpool_limits.wrap(limits=1, user_api="blas")  # problems are small: on a busy machine threads doubled the work
 def verify_suite(
-    suite: Sequence[Check] | None = None,
-    *,
-    seed: int = 0,
-    precision: float = 0.05,
-    most: int = 2048,
-    curves: bool = False,
-    tightness: bool = True,
-    theorems: Mapping[str, Theorem] = THEOREMS,
-    progress: Progress | None = None,
-) -> VerificationReport:
+    suite: Sequence[Check] | None = None, *, seed: int = 0, precision: float = 0.05, most: int = 2048,
+    curves: bool = False, tightness: bool = True, theorems: Mapping[str, Theorem] = THEOREMS,
+    progress: Progress | None = None, rng: Rng = None,
+) -> VerificationReport:  # fmt: skip
     """Return what checks find, and the tightness table.
 
     Parameters

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex import _html
-from fedconvex._check import bad, finite, maybe_flag, numeric, real, unknown, whole, wrong_type
+from fedconvex._check import Rng, bad, finite, maybe_flag, numeric, real, takes_rng, unknown, whole, wrong_type
 from fedconvex.methods import resolved
 from fedconvex.problems import Problem
 from fedconvex.solvers.certificates.gaps import UncertifiableError
@@ -114,19 +114,11 @@ class Verdict:
 # ---------------------------------------------------------------- verify
 
 
+@takes_rng
 def verify(
-    theorem: Theorem | str,
-    problem: Problem,
-    method: Any,
-    *,
-    rounds: int,
-    start: Any = None,
-    seed: int = 0,
-    precision: float = 0.05,
-    confidence: float = 0.999,
-    most: int = 4096,
-    exact: bool | None = None,
-) -> Verdict:
+    theorem: Theorem | str, problem: Problem, method: Any, *, rounds: int, start: Any = None, seed: int = 0,
+    precision: float = 0.05, confidence: float = 0.999, most: int = 4096, exact: bool | None = None, rng: Rng = None,
+) -> Verdict:  # fmt: skip
     """Return the verdict of a theorem on a run.
 
     Parameters

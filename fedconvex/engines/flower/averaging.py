@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, function, wrong_type
+from fedconvex._check import Rng, bad, function, takes_rng, wrong_type
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.engines.flower.array_records import flwr_app
 from fedconvex.federation import Federation
@@ -21,11 +21,14 @@ from fedconvex.problems.protocol import has_one_model
 _FIRST = np.zeros((1, 1), dtype=np.int64)  # the only client of its own problem
 
 
+@takes_rng
 def averaging_client(
     method: Any,
     make: Callable[[Federation], Any],
     load: Callable[[Any], Federation],
     seed: Any = 0,
+    *,
+    rng: Rng = None,
 ) -> Any:
     """Return a ClientApp that does a method's local work, in the messages of Flower's FedAvg and its relatives.
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, codes, finite, instance, numeric, real, vector, whole
+from fedconvex._check import Rng, bad, codes, finite, instance, numeric, real, takes_rng, vector, whole
 from fedconvex.draws import key_from_seed
 from fedconvex.federation import Federation
 from fedconvex.problems import BoostingProblem, Dictionary, EnsembleProblem, Presorted
@@ -143,8 +143,9 @@ def margin_losses(margins: Any, bounds: Any, rho: float) -> np.ndarray:
     return np.add.reduceat(np.clip(1.0 - m / r, 0.0, 1.0), b[:-1]) / np.diff(b)
 
 
+@takes_rng
 def stump_complexity(
-    X: Any, q: Any, domain: Any, domain_weights: Any, *, signs: int = 100, seed: int = 0
+    X: Any, q: Any, domain: Any, domain_weights: Any, *, signs: int = 100, seed: int = 0, rng: Rng = None
 ) -> Complexity:
     """Return R(union of Q_l H_l, lambda) for all stumps: every sign vector's supremum is found exactly.
 

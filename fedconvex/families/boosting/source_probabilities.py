@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import among, array, bad, codes, finite, flag, numeric, real, whole
+from fedconvex._check import Rng, among, array, bad, codes, finite, flag, numeric, real, takes_rng, whole
 from fedconvex._sparse import sound
 from fedconvex.draws import key_from_seed
 from fedconvex.federation import Federation
@@ -74,16 +74,11 @@ class MaximumEntropyQ:
         return _softmax(np.column_stack([(psi * v).sum(axis=1) for v in self.v]) / self.temperature)
 
 
+@takes_rng
 def fit_q(
-    X: Any,
-    domain: Any,
-    *,
-    l2: float | None = None,
-    features: Any = "linear",
-    folds: int = 5,
-    calibrate: bool = True,
-    seed: int = 0,
-) -> MaximumEntropyQ:
+    X: Any, domain: Any, *, l2: float | None = None, features: Any = "linear", folds: int = 5, calibrate: bool = True,
+    seed: int = 0, rng: Rng = None,
+) -> MaximumEntropyQ:  # fmt: skip
     """Return Q(l|x), fitted by conditional maximum entropy.
 
     Parameters

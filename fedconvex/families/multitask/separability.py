@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import bad, instance, real, vector, whole
+from fedconvex._check import Rng, bad, instance, real, takes_rng, vector, whole
 from fedconvex.draws import key_from_seed
 from fedconvex.loss_traits import traits
 from fedconvex.problems import MultiTaskProblem
@@ -134,7 +134,8 @@ def separability(problem: MultiTaskProblem, alpha: Any) -> float:
     return float(np.sum(V * (problem.mbar @ V))) / alone
 
 
-def worst_duals(problem: MultiTaskProblem, steps: int = 500, seed: int = 0) -> np.ndarray:
+@takes_rng
+def worst_duals(problem: MultiTaskProblem, steps: int = 500, seed: int = 0, *, rng: Rng = None) -> np.ndarray:
     """Return dual variables of nearly the largest `separability`, by power iterations in alpha, (n,).
 
     alpha_t <- the shortest solution of c_t X_t'alpha_t = w_t/Mbar_tt in least squares, W = Mbar V.

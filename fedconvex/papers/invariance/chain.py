@@ -62,7 +62,7 @@ class Found(NamedTuple):
     equilibrium: float  # N of the game's strategies on the population
 
 
-def noises(setting: str, scales: Sequence[float]) -> dict[str, list[float]]:
+def noises(setting: str, scales: Sequence[float]) -> dict[str, Any]:
     """Return s_y and s_z of every environment."""
     e, ones = list(scales), [1.0] * len(scales)
     return {"noise_y": e, "noise_z": ones} if setting == "target" else {"noise_y": ones, "noise_z": e}
