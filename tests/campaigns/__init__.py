@@ -61,6 +61,7 @@ CAMPAIGNS = {
     "coverage-sizes": Campaign("campaigns.coverage:trial_sizes", "the same, where clients have few rows", 1),
     "coverage-slopes": Campaign("campaigns.coverage:trial_slopes", "the same, where slopes differ", 1),
     "conform": Campaign("test_conformance:correct_trial", "correct implementations that are read as something else", 1),
+    "conform-correct": Campaign("campaigns.implementations:correct_trial", "correct implementations accused", 1),
     "conform-answers": Campaign("campaigns.implementations:trial", "implementations answered wrong", 1),
     "conform-methods": Campaign("test_conformance:method_trial", "methods that are not recognised", 1),
     "conform-planted": Campaign("test_conformance:planted_trial", "errors that are not named", 1),

@@ -7,6 +7,7 @@ list of `conform`. Each must be called a deviation, with a counterexample whose 
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import Any
 
@@ -99,6 +100,43 @@ def _reproduces(found: Any, name: str, train: Any) -> None:
     except AssertionError:
         return
     raise AssertionError(f"{name}: its counterexample does not show a departure")
+
+
+def correct_trial(rng: np.random.Generator) -> dict[str, Any]:
+    """Return the answer about a correct implementation, written in one of several ways: it is never accused.
+
+    What is drawn: one of `conformance_further`, an averaging one with the published or with random conventions; how its
+    rows lie in memory, whether models differ in the last bit, and whether they come as a tuple.
+    """
+    which = int(rng.integers(4))
+    if which == 0:
+        name = str(rng.choice([n for n in NAMES if n.startswith("right: ")]))
+        family, train = made(name.removeprefix("right: "))
+    else:
+        family, c = conformance_random.draw(rng)
+        name, train = f"{family} {c}", conformance_random.implementation(family, c, rng)
+    how = str(rng.choice(["as it is", "columns first", "float bits", "a tuple"]))
+    begun = time.process_time()
+    found = conform(varied(train, how), family)
+    seconds, line = time.process_time() - begun, str(found).splitlines()[0]
+    assert found.verdict == "matches", (name, how, line)
+    assert seconds <= SECONDS, (name, how, seconds)
+    return {"name": name, "how": how, "seconds": round(seconds, 2), "first line": line}
+
+
+def varied(train: Any, how: str) -> Any:
+    """Return an implementation that computes the same in another way; what it says that it can do goes with it."""
+
+    @functools.wraps(train)
+    def other(clients: Any, hyper: Any, rounds: int) -> Any:
+        if how == "columns first":
+            clients = [(np.asfortranarray(X), y.copy()) for X, y in clients]
+        models = train(clients, hyper, rounds)
+        if how == "float bits" and isinstance(models, list):
+            return [np.nextafter(np.asarray(w, dtype=float), np.inf) for w in models]
+        return tuple(models) if how == "a tuple" and isinstance(models, list) else models
+
+    return other
 
 
 def trial(rng: np.random.Generator) -> dict[str, Any]:
