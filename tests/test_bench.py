@@ -247,19 +247,34 @@ def test_what_is_interrupted_gives_the_same_file(tmp_path, capsys):
     assert (tmp_path / "two" / "results.csv").read_bytes() == files[0]
 
 
-def test_the_solver_of_the_page_is_gradient_descent():
+def codes_of_the_page():
+    """The solvers that the page shows: a function and a class."""
     page = Path(__file__).resolve().parents[1] / "docs" / "benchmark.md"
     if not page.exists():
         pytest.skip("no pages beside the tests")
-    (code,) = re.findall(r"```python\n(  # mymod.py.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    names = {}
-    exec(textwrap.dedent(code), names)
+    codes = re.findall(r"```python\n(  # mymod.py.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return [textwrap.dedent(code) for code in codes]
+
+
+def test_the_function_of_the_page_is_gradient_descent():
+    exec(codes_of_the_page()[0], names := {})
     for data, loss in (("linear", "squared"), ("logistic", "logistic")):
         problem = Case(loss, data, {"n_clients": 3, "n_features": 2}, loss, 0.1).problem()
         w, arrays = np.zeros(2), arrays_of(problem, loss)
         for found in names["solve"](arrays, {"step_size": 0.3}, 3):
             w = w - 0.3 * problem.gradient(w)
             np.testing.assert_allclose(found, w, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_the_class_of_the_page_takes_the_rounds_of_fedsgd_and_breaks_no_rule():
+    exec(codes_of_the_page()[1], names := {"__name__": "mymod"})
+    descent = replace(of_target(names["Descent"]), own=False, settings={"step_size": 0.9})
+    fedsgd = replace(named("fedsgd"), settings={"step_size": 0.9})
+    mine, ours = (run_cell(Referee(TINY), s, 0, Rules((1e-2, 1e-5), 40, 1))["found"] for s in (descent, fedsgd))
+    assert mine["offences"] == [] and mine["status"] == "reached", mine["words"]
+    assert [c["rounds"] for c in mine["costs"]] == [c["rounds"] for c in ours["costs"]]
+    assert [c["floats"] for c in mine["costs"]] == [c["floats"] for c in ours["costs"]]
 
 
 @pytest.mark.parametrize("where", ["fedconvex.bench.bench", "fedconvex.bench.written_tables.write_files"])
