@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from fedconvex.constants import similarity
-from fedconvex.kernels.row_losses import values_gradients_of
 from fedconvex.methods import DANE
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.sdane import ABOUT, SHARE, SPACE, alike, plain_dane, similar_step, stabilised, whole_stages
@@ -102,9 +101,8 @@ def _read(s: Setting) -> Reading:
     plain_dane(SOURCE, s)
     require(SOURCE, Hypothesis("one leader", f"leader {m.leader!r}", m.leader is not None))
     k, numbers, best = m._leader(p), whole_stages(SOURCE, s), np.asarray(p.solve().w)
-    both, away = np.stack([s.start, best]), best - s.start
-    values, gradients = values_gradients_of(p, both, np.full((2, 1), k))
-    above = max(float(values[1, 0] - values[0, 0] - np.sum(gradients[0, 0] * away)), 0.0)
+    away, slope = best - s.start, p.client_gradients(s.start)[k]
+    above = max(float(p.client_values(best)[k] - p.client_values(s.start)[k] - np.sum(slope * away)), 0.0)
     divergence = above + 0.5 * numbers["proximal"] * float(np.sum(away * away))
     sigma = similarity.leader_dissimilarity(p, k).value
     return Reading({"constants": s.constants(), **numbers, "dissimilarity": sigma, "start_divergence": divergence})
