@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -82,3 +83,18 @@ def test_an_alias_of_a_type_has_a_line_in_its_module():
     assert not api.is_documented(alias) and api.lacks(alias, "fields", "Positive") == []
     assert api.lacks(alias, "fields", "Posi") == ["returns"]
     assert api.lacks(alias, "theory.worst_case", "Posi") == ["returns", "example"]
+
+
+SECTIONS = {"Parameters", "Attributes", "Returns", "Yields", "Raises", "Warns", "See Also", "Notes", "References"}
+
+
+def strange_sections(text):
+    """Headings of a docstring that numpydoc does not know, and would leave off the site."""
+    return sorted(set(re.findall(r"^([A-Z][\w ]*)\n-{3,}$", text, re.M)) - SECTIONS - {"Examples"})
+
+
+def test_docstrings_have_sections_that_the_site_shows():
+    names = docs_script("api").public_names()
+    found = {n: strange_sections(inspect.getdoc(t) or "") for things in names.values() for n, t in things.items()}
+    assert not {n: strange for n, strange in found.items() if strange}
+    assert strange_sections("Sum.\n\nSource\n------\nX.\n\nExamples\n--------\n>>> 1") == ["Source"]

@@ -58,10 +58,12 @@ class Tightest(NamedTuple):
 
     Examples
     --------
-    >>> from fedconvex.verify import tightest
-    >>> found = tightest("fedavg-convex", 4)
-    >>> 0.0 < found.share <= 1.0, found.evaluated
-    (True, 4)
+    What `tightest` returns; a share of 0.9 leaves the bound a tenth of room at most.
+
+    >>> from fedconvex.verify import Tightest
+    >>> found = Tightest(share=0.9, tiny=None, restart=-1, evaluated=4000)
+    >>> round(1.0 / found.share, 2)  # a bound that is smaller by this factor would be violated
+    1.11
     """
 
     share: float

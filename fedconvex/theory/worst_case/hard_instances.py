@@ -220,8 +220,8 @@ def noise_bias(L: float, sigma: float, *, step_size: float, local_steps: int) ->
     local_steps : int
         At most 16: all outcomes are followed.
 
-    Source
-    ------
+    References
+    ----------
     Iterate bias: Woodworth et al. (ICML 2020) and Glasgow, Yuan and Ma (AISTATS 2022), whose lower bounds for equal
     clients rest on curvature that changes at the optimum. This instance and its value are the project's own.
 
