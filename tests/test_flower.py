@@ -244,6 +244,20 @@ def test_whatever_a_node_does_wrong_is_named():
 
 @needs_flower
 @pytest.mark.slow
+def test_a_node_that_did_not_say_whose_it_is_in_time_is_asked_again():
+    from fedconvex.engines.flower import Nodes
+
+    grid = grid_of(FedAvg(step_size=0.2), make, nodes=1)
+    nodes, asked = Nodes(grid, ("north", "east"), 0.2), {0: {"x": np.zeros(2)}}
+    grid.lost = set(grid.contexts)
+    assert nodes(0, asked) == {} and nodes.asked
+    grid.lost = set()
+    nodes.deadline = 2.0  # a look a second: what was asked expires, and is asked again
+    assert set(nodes(0, asked) | nodes(0, asked)) == {0}
+
+
+@needs_flower
+@pytest.mark.slow
 def test_an_answer_that_flower_cannot_read_costs_that_client_only():
     method = FedAvg(step_size=0.2)
     grid, poisoned = grid_of(method, make), []

@@ -255,3 +255,39 @@ def test_a_killed_node_is_started_again_and_the_model_has_the_bits_of_one_proces
         until("model", model.exists)
         time.sleep(1.0)  # until it is written
         np.testing.assert_array_equal(np.load(model), expected)
+
+
+def test_a_study_goes_from_its_files_to_a_model_in_folders_that_it_makes(tmp_path):
+    """Behind TLS, with secure sums: the model of one process, bit for bit, at the server and at every site."""
+    from fedconvex.remote import in_process
+    from fedconvex.study import read_site
+    from fedconvex.study.coordination import Coordinator
+    from fedconvex.study.participation import Participant
+    from tests.test_flower_studies import NAMES, written
+
+    ask = 'solve = { loss = "logistic", l2 = 0.1, method = "fedsgd", step_size = 0.5, rounds = 1 }'
+    study = written(tmp_path / "one", "true", ask)
+    members = [Participant(study, read_site(tmp_path / "one" / f"{n}.toml"), lambda line: None) for n in NAMES]
+    wanted = Coordinator(study, tmp_path / "out", in_process(members), lambda line: None).conduct()
+    folder, port, tls = tmp_path / "two", free_port(), certificates(tmp_path)
+    written(folder, "true", ask)
+    (tmp_path / "home").mkdir()
+    connection = f'[superlink.hospitals]\naddress = "127.0.0.1:{port}"\nroot-certificates = "{tmp_path}/ca.pem"\n'
+    (tmp_path / "home" / "config.toml").write_text(connection)
+    app, place = tmp_path / "app", tmp_path / "results" / "heart"
+    shutil.copytree(APP.parent / "flower_study", app, ignore=shutil.ignore_patterns("__pycache__"))
+    with processes(tmp_path) as start:
+        link = start("superlink", "flower-superlink", *tls, "--port", str(port))
+        until("server", lambda: b"Uvicorn running" in (tmp_path / "superlink.log").read_bytes(), link)
+        for name in NAMES:
+            own = f'study="{folder}/study.toml" site="{folder}/{name}.toml"'
+            link = ("--superlink", f"127.0.0.1:{port}", "--root-certificates", str(tmp_path / "ca.pem"))
+            start(name, "flower-supernode", *link, *tls, "--port", str(free_port()), "--node-config", own)
+        given = f"study='{folder}/study.toml' out='{place}'"
+        start("run", "flwr", "run", str(app), "hospitals", "--run-config", given).wait()
+        assert b"Successfully started run" in (tmp_path / "run.log").read_bytes()
+        until("end", lambda: (place / "study.txt").exists() and b'"ended"' in (place / "status.json").read_bytes())
+    for name in ("model.npz", "model.json"):
+        found = (place / "model" / name).read_bytes()
+        assert name.endswith("json") or found == wanted[name]
+        assert all((folder / f"r_{site}" / name).read_bytes() == found for site in NAMES)

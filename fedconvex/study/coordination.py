@@ -204,7 +204,8 @@ class Coordinator:
         if rows.shape != () or rows.dtype != np.int64 or not 0 < int(rows) < 1 << 40:
             header = answer.get("header", np.empty(0))
             refusal = header.shape == (6,) and int(header[1]) == REFUSE and "why" in answer
-            raise Stopped(messages.words(answer["why"]) if refusal else f"site {name} did not say how many rows it has")
+            said = messages.words(answer["why"]) if refusal else "it did not say how many rows it has"
+            raise Stopped(said if name in said else f"site {name}: {said}")
         return int(rows)
 
     def answer(self) -> dict[str, bytes]:

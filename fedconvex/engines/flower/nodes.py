@@ -11,6 +11,7 @@ import numpy as np
 
 from fedconvex._check import instance, printable, real, wrong_type
 from fedconvex.engines.flower.array_records import arrays_of, flwr_app, record
+from fedconvex.federation_input import draw_keys
 from fedconvex.remote import Roster, SiteWarning
 from fedconvex.remote.messages import ASK, MEASURE, REFUSE, Request, text, words
 
@@ -29,7 +30,8 @@ class Nodes:
     ----------
     grid : flwr.serverapp.Grid
         As the ServerApp's main function is given it.
-    roster : fedconvex.remote.Roster
+    roster : fedconvex.remote.Roster, or tuple of str
+        Of a study the names of its sites.
     deadline : float
         Seconds after which who has not answered is left out; what was asked expires then.
 
@@ -65,17 +67,22 @@ class Nodes:
     >>> nodes = Nodes(Grid(), roster, deadline=60.0) if find_spec("flwr") else None
     """
 
-    def __init__(self, grid: Any, roster: Roster, deadline: float = 60.0) -> None:
+    def __init__(self, grid: Any, roster: Roster | tuple[str, ...], deadline: float = 60.0) -> None:
         self.app = flwr_app()
         if not all(hasattr(grid, name) for name in ("get_node_ids", "push_messages", "pull_messages")):
             raise wrong_type("Nodes.grid", "be the Grid of a ServerApp", type(grid).__name__)
-        instance("Nodes.roster", roster, Roster)
-        self.grid, self.labels = grid, roster.federation.labels.tolist()
+        self.grid = grid
+        if isinstance(roster, tuple):
+            self.labels, ids = list(roster), draw_keys(np.array(roster))
+        else:
+            instance("Nodes.roster", roster, Roster)
+            self.labels, ids = roster.federation.labels.tolist(), roster.federation.ids
         self.deadline = real("Nodes.deadline", deadline, low=0.0, high=1e6, strict=True)
-        self.number = {int(key): k for k, key in enumerate(roster.federation.ids)}
+        self.number = {int(key): k for k, key in enumerate(ids)}
         self.node_of: dict[int, int] = {}  # by client
         self.seen: set[int] = set()  # nodes that were asked who they are
         self.asked: dict[str, int] = {}  # the nodes that have not said so yet, by message
+        self.since: dict[int, float] = {}  # when they were asked
         self.listed = -_LISTING
 
     def __call__(self, t: int, requests: Mapping[int, dict[str, np.ndarray]]) -> dict[int, Any]:
@@ -106,8 +113,13 @@ class Nodes:
         if time.monotonic() - self.listed < _LISTING:
             return
         self.listed = time.monotonic()
+        for name, node in [*self.asked.items()]:
+            if self.listed - self.since[node] > self.deadline:  # what was asked has expired: a busy machine starts late
+                del self.asked[name]
+                self.seen.discard(node)
         for node in set(self.grid.get_node_ids()) - self.seen:
             self.seen.add(node)
+            self.since[node] = self.listed
             self.asked |= dict.fromkeys(self._push(-1, node, {}, "query.key"), node)
 
     def _introduce(self, node: int, content: dict[str, np.ndarray]) -> None:
@@ -126,7 +138,7 @@ class Nodes:
     def _push(self, t: int, node: int, arrays: Mapping[str, np.ndarray], kind: str = "") -> list[str]:
         """Send arrays to a node; return the name of the message, nothing if it was not taken."""
         if not kind:
-            kind = _KINDS.get(int(arrays["header"][1]), "query")
+            kind = _KINDS.get(int(arrays["header"][1]) if "header" in arrays else -1, "query")
         message = self.app.Message(record(arrays), node, kind, ttl=self.deadline, group_id=str(t))
         return [name for name in self.grid.push_messages([message]) if name]
 
