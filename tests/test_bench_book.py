@@ -178,6 +178,9 @@ def test_cases_that_cannot_be_certified_are_not_written(tmp_path):
         write_book(CASES[:1] * 2, tmp_path / "book.npz")
     with pytest.raises(ValueError, match="one model for all clients"):
         write_book(SUITES["agnostic"][:1], tmp_path / "book.npz")
+    for cases, file in ((3, "book.npz"), (["drawn"], "book.npz"), (CASES[:1], 7)):
+        with pytest.raises(TypeError, match="write_book"):
+            write_book(cases, file if file == 7 else tmp_path / file)
     assert not list(tmp_path.iterdir()) and len(SUITES["book"]) == 61
 
 

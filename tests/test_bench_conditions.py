@@ -39,6 +39,8 @@ def test_networks_in_words():
             Conditions(network=bad)
     with pytest.raises(TypeError, match="be a Network"):
         Conditions(network={"up": 1.0})
+    with pytest.raises(TypeError, match="bench: conditions must be a Conditions"):
+        bench(suite=[CASE], against=["fedsgd"], conditions=0.5)
     for share in (1.5, 0.0, -2):
         with pytest.raises(ValueError, match="participation"):
             Conditions(participation=share)

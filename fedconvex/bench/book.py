@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import bad
-from fedconvex._files import existing, npz, write_file
+from fedconvex._check import bad, instance, items
+from fedconvex._files import check_file, existing, npz, write_file
 from fedconvex.bench.book_file import FORMAT, MOST_GAP, arrays_of_problem, federation_of, index_of
 from fedconvex.bench.cases import ONE_MODEL, Case, Dials, digest
 from fedconvex.federation import Federation
@@ -89,15 +89,18 @@ def write_book(cases: Sequence[Case], file: str | os.PathLike[str]) -> Path:
     >>> entry.name, entry.federation.K, entry.gap < 1e-12
     ('tiny', 3, True)
     """
-    place = Path(file)
+    place = check_file("write_book: file", file)
     if place.suffix != ".npz":
         raise bad("write_book: file", "end in .npz", f"{os.fspath(file)!r}")
-    names = [case.name for case in cases]
+    given = items("write_book: cases", cases)
+    for case in given:
+        instance("write_book: cases", case, Case)
+    names = [case.name for case in given]
     if len(set(names)) < len(names) or not names:
         raise bad("write_book: cases", "be at least one, and named differently", ", ".join(names) or "none")
     arrays: dict[str, Any] = {}
     rows = []
-    for i, case in enumerate(cases):
+    for i, case in enumerate(given):
         said, parts = _packed(case)
         rows.append(said)
         arrays |= {f"p{i}_{name}": a for name, a in parts.items()}

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from fedconvex import __version__
 from fedconvex._archives import json_in, json_of
-from fedconvex._check import ROUNDS, among, bad, function, items, real, whole
+from fedconvex._check import ROUNDS, among, bad, function, instance, items, real, whole
 from fedconvex._files import check_folder, package_digest, write_file
 from fedconvex.bench.board import Board, Cell
 from fedconvex.bench.cases import Case, digest
@@ -102,7 +102,8 @@ def bench(
     >>> bench(suite=[tiny], against=["fedsgd"], targets=[1e-3, 1e-6]).cells[0].found["status"]
     'reached'
     """
-    rules, how = _rules(targets, rounds, repeats, limit, trial), (conditions or Conditions())
+    rules, how = _rules(targets, rounds, repeats, limit, trial), Conditions() if conditions is None else conditions
+    instance("bench: conditions", how, Conditions)
     entries, apart = how.under(chosen(solvers, against, steps))
     work = (whole("bench: seeds", seeds, low=1), rules, steps, folder, whole("bench: jobs", jobs, low=1), progress)
     found = _board(_cases(suite, data), entries, *work)
