@@ -5,7 +5,7 @@ import inspect
 import numpy as np
 import pytest
 
-from fedconvex import FedAvg, Federation, Problem, Squared, run
+from fedconvex import DivergenceWarning, FedAvg, Federation, Problem, Squared, run, sweep
 from fedconvex._check import seed_of, takes_rng
 from fedconvex.datasets import partition_iid, partition_shards
 from tests.docs_scripts import docs_script
@@ -80,3 +80,12 @@ def test_what_is_no_rng_is_refused(rng, error):
 def test_rng_is_described_where_parameters_are():
     parameters = drawn.__doc__[drawn.__doc__.index("Parameters") : drawn.__doc__.index("Returns")]
     assert "rng : int, numpy.random.Generator" in parameters and "SPEC 7" in run.__doc__
+
+
+def test_warnings_point_at_the_line_that_called():
+    problem = Problem(Federation.from_clients([([[1.0], [2.0]], [1.0, 0.0])]), Squared())
+    with pytest.warns(DivergenceWarning) as said:
+        run(FedAvg(step_size=100.0), problem, rounds=50)
+    with pytest.warns(RuntimeWarning, match="1 of 2 settings failed") as failed:
+        sweep(FedAvg(step_size=0.1), problem, grid={"step_size": [0.1, -1.0]}, rounds=2)
+    assert {said[0].filename, failed[0].filename} == {__file__}

@@ -95,7 +95,7 @@ class Recorder:
             which = "" if self.engine.R == 1 else f" in {lost.size} of {self.engine.R} trajectories (first: {lost[0]})"
             first = int(self.diverged[lost].min())
             text = f"{who} diverged{which}, seen at round {first}: {self._cure}"
-            warnings.warn(text, DivergenceWarning, stacklevel=4)
+            warnings.warn(text, DivergenceWarning, stacklevel=5)
 
     def warn_if_worse(self) -> None:
         """Warn if the objective ended above its value at the start in most trajectories, though none blew up."""
@@ -109,7 +109,7 @@ class Recorder:
             return
         who, before, after = type(self.engine.method).__name__, np.median(first["value"]), np.median(last["value"])
         text = f"{who} ended above its start: {after:.6g} after {last['round']} rounds, {before:.6g} before the first"
-        warnings.warn(f"{text}: {self._cure}", DivergenceWarning, stacklevel=4)
+        warnings.warn(f"{text}: {self._cure}", DivergenceWarning, stacklevel=5)
 
     @property
     def _cure(self) -> str:

@@ -126,7 +126,7 @@ def _swept(
         first = frame.failures[0]
         several = len({json.dumps(failure["setting"]) for failure in frame.failures})
         text = f"sweep: {several} of {len(found.settings)} settings failed, see .failures; the first, "
-        warnings.warn(f"{text}{first['setting']}: {first['error']}", RuntimeWarning, stacklevel=3)
+        warnings.warn(f"{text}{first['setting']}: {first['error']}", RuntimeWarning, stacklevel=4)
     return frame
 
 
