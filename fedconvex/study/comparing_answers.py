@@ -170,6 +170,7 @@ def report(problem: Any, k: int, asked: Arrays) -> dict[str, np.ndarray]:
     plan: ComparePlan = problem.plan
     what = kind_of_question(plan, asked)
     _check(problem, what, asked)
+    _check_frame(problem, asked)
     with np.errstate(all="ignore"):
         if what == "center":
             found = _moments(problem, asked)
@@ -204,6 +205,8 @@ def _check(problem: Any, what: str, asked: Arrays) -> None:
     for name in ("unit", "scale", "l2", *(f"{kind} l2" for kind in plan.kinds)):
         if name in asked and not (asked[name] > 0.0).all():
             raise Refused(f"its {name} is not positive")
+        if name.endswith("l2") and name in asked and not np.isin(asked[name], L2S).all():
+            raise Refused(f"its {name} is none of those that are compared")
     if "target" in asked and not (asked["target"][:, 1] > 0.0).all():
         raise Refused("its unit of the target is not positive")
     mix = asked.get("weights", np.ones((1, 1)))
@@ -219,6 +222,14 @@ def _check(problem: Any, what: str, asked: Arrays) -> None:
         D = symmetric(one, plan.size)
         if abs(np.trace(D) - 1.0) > 1e-9 or np.linalg.eigvalsh(D)[0] < -1e-9:
             raise Refused("its covariance of features is none: positive semidefinite, of trace one")
+
+
+def _check_frame(problem: Any, asked: Arrays) -> None:
+    """Raise `Refused` unless rows are standardised as in the first question of a session: sums say how, once."""
+    if all(name in asked for name in FRAME):
+        frame = b"".join(asked[name].tobytes() for name in FRAME)
+        if problem.__dict__.setdefault("_frame", frame) != frame:
+            raise Refused("it standardises columns in another way than before")
 
 
 def _moments(problem: ComparedSite, asked: Arrays) -> dict[str, np.ndarray]:

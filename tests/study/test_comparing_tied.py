@@ -101,6 +101,27 @@ def test_covariances_that_are_none_are_refused(tmp_path, D):
     assert comparing_answers.told_apart(plan, 2, asked) == (0, 2 + plan.t)
 
 
+def test_other_l2_and_another_scaling_are_outside_of_the_schedule(tmp_path):
+    """By columns of a thousandth of their size, or an l2 of one's own, models would point where one likes."""
+    study = written(tmp_path, 'compare = { kinds = ["mocha"], folds = 2 }')
+    (question,) = questions(study)
+    plan, rng = question.plan, np.random.default_rng(6)
+    X, y = rng.normal(size=(40, plan.p - 1)), rng.choice([-1.0, 1.0], 40)
+    problem = question.make(Federation.from_clients([(X, y)]))
+    asked = {
+        "mocha": triangle(np.eye(6) / 6)[None], "part": np.zeros(1), "l2": np.ones(1),
+        "shift": np.zeros((plan.sets, plan.p - 1)), "scale": np.ones((plan.sets, plan.p - 1)),
+        "target": np.tile([0.0, 1.0], (plan.sets, 1)),
+    }  # fmt: skip
+    assert comparing_answers.report(problem, 0, asked)["bend"].any()
+    with pytest.raises(Refused, match="its l2 is none of those that are compared"):
+        comparing_answers.report(problem, 0, asked | {"l2": np.full(1, 0.2)})
+    for name, a in (("scale", 1e-3 * asked["scale"]), ("shift", asked["shift"] + 9.0), ("target", asked["target"] * 2)):
+        with pytest.raises(Refused, match="in another way than before"):
+            comparing_answers.report(problem, 0, asked | {name: a})
+    assert comparing_answers.report(problem, 0, asked)["bend"].any()
+
+
 @pytest.mark.slow
 @pytest.mark.compiled
 def test_it_is_the_pooled_comparison(tmp_path):
