@@ -3,6 +3,7 @@
 import csv
 import math
 from collections import defaultdict
+from dataclasses import replace
 from itertools import combinations
 from statistics import median_low
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, rankdata
 
-from fedconvex.bench.answers import answers, difference_table, turned
+from fedconvex.bench.answers import _joined, answers, difference_table, turned
 from fedconvex.bench.board import Board, Cell
 from fedconvex.bench.cells import Rules
 from fedconvex.bench.ranks import compare_pairs, mean_ranks_of, medians_of, rank_intervals
@@ -123,6 +124,10 @@ def test_a_pair_that_does_not_differ_says_so(board):
     assert said[0].startswith("By rounds, fast has the least mean rank of 4 (1.") and "interval" in said[0]
     assert "costs less than" in said[0] and "slow" in said[0]
     assert not any("pooled" in line for line in said)  # a class of its own
+    assert not any("can show no difference" in line for line in said)  # twelve problems
+    short = replace(board, cells=tuple(c for c in board.cells if c.problem in ("p0", "p1")))
+    assert answers(short)[-1] == "2 problems can show no difference beyond themselves; 6 are the least."
+    assert _joined(["a", "b"]) == "a, b" and _joined(["a", "a, tuned"]) == "a; a, tuned"
     floats = next(line for line in said if line.startswith("By floats,"))
     assert "of 3" in floats and "undeclared" not in floats  # a dash, never the last place
 

@@ -13,7 +13,11 @@ _NAMED = 6  # solvers that a sentence names
 
 def answers(board: Board) -> list[str]:
     """Return a sentence or two for each axis on which federated solvers are ranked."""
-    return [line for axis in board.axes if (line := _answer(board, axis))]
+    lines = [line for axis in board.axes if (line := _answer(board, axis))]
+    if lines and (n := len(board.problems)) < LEAST:
+        few = f"{n} problem{'s' * (n > 1)} can show no difference beyond themselves; {LEAST} are the least."
+        lines.append(few)
+    return lines
 
 
 def _answer(board: Board, axis: str) -> str:
@@ -34,8 +38,6 @@ def _answer(board: Board, axis: str) -> str:
         counts = f"less on {closest.wins}, more on {closest.losses}, a tie on {closest.ties}, p = {closest.p_all:.2g}"
         line += f" It cannot be told apart from {_listed([c.second for c in alike])}"
         line += f" ({closest.second}: {counts})." if closest.wins + closest.losses else "."
-    if (n := len(board.problems)) < LEAST:
-        line += f" {n} problem{'s' * (n > 1)} can show no difference beyond themselves; {LEAST} are the least."
     return line
 
 
@@ -49,7 +51,12 @@ def turned(c: Comparison, first: str) -> Comparison:
 
 def _listed(names: list[str]) -> str:
     more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return _joined(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _joined(names: list[str]) -> str:
+    """Return names with commas between them; semicolons where a name has a comma, as tuned solvers do."""
+    return ("; " if any(", " in name for name in names) else ", ").join(names)
 
 
 def difference_table(board: Board, axis: str) -> tuple[list[str], list[list[str]]]:
@@ -59,9 +66,9 @@ def difference_table(board: Board, axis: str) -> tuple[list[str], list[list[str]
     for s in sorted((s for s in ranks if ranks[s] == ranks[s]), key=lambda s: ranks[s]):
         mine = [turned(c, s) for c in found if s in (c.first, c.second)]
         apart = [c for c in mine if c.differs]
-        less = ", ".join(c.second for c in apart if c.better == s)
-        more = ", ".join(c.second for c in apart if c.better != s)
-        alike = ", ".join(c.second for c in mine if not c.differs)
+        less = _joined([c.second for c in apart if c.better == s])
+        more = _joined([c.second for c in apart if c.better != s])
+        alike = _joined([c.second for c in mine if not c.differs])
         if mine:
             rows.append([s, less or "–", alike or "–", more or "–"])
     return ["solver", "costs less than", "not told apart from", "costs more than"], rows
