@@ -25,7 +25,7 @@ from fedconvex.theorems import THEOREMS, Setting, Theorem
 from fedconvex.theory.bound import AssumptionError, Bound, PrecisionError
 from fedconvex.verify.monte_carlo import Limits, Look, monte_carlo
 
-HUGE = 1e150  # squares beyond overflow
+HUGE = 1e100  # products of three beyond overflow
 TINIEST = math.sqrt(sys.float_info.min / sys.float_info.epsilon)  # squares of numbers below lose their last digits
 FINE = 0.01  # of the bound: what rounding may be where quantity and bound are compared in spite of it
 
