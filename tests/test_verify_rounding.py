@@ -511,7 +511,11 @@ def test_a_quantity_that_overflows_is_no_violation():
     assert verdict.outcome is Outcome.INCONCLUSIVE
     assert "not a number" in verdict.reason
     theorem = theorem._replace(exact=lambda s, rounds: Found(np.full(1, math.inf), np.zeros(1)))
-    of_size = {1e148: Outcome.INCONCLUSIVE, 1e60: Outcome.INCONCLUSIVE, 1.0: Outcome.VIOLATED}  # the bound is its square
+    of_size = {
+        1e148: Outcome.INCONCLUSIVE,
+        1e60: Outcome.INCONCLUSIVE,
+        1.0: Outcome.VIOLATED,
+    }  # the bound is its square
     for size, outcome in of_size.items():
         found = verify(theorem, squares(), FedAvg(step_size=0.01), rounds=1, start=np.full(2, size))
         assert found.outcome is outcome, found
