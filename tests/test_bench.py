@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import textwrap
-from dataclasses import replace
+from dataclasses import field, make_dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -300,7 +300,8 @@ def test_progress_counts_cells(monkeypatch):
     """Within a problem too, and never backward."""
     shares = []
     monkeypatch.setattr(campaign, "run_cell", lambda *_: {"found": {"settled": False}, "timed": {}})
-    monkeypatch.setattr(campaign, "Board", lambda *_: None)
+    nothing = make_dataclass("Nothing", [("conditions", object, None), ("apart", dict, field(default_factory=dict))])
+    monkeypatch.setattr(campaign, "Board", lambda *_: nothing())
     pair = [replace(TINY, name=name) for name in "ab"]
     bench(suite=pair, against=["fedsgd", "fedavg"], seeds=2, progress=lambda share, doing: shares.append(share))
     assert shares == pytest.approx([0.0, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 5 / 8, 3 / 4, 7 / 8, 1.0])
