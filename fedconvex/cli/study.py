@@ -224,7 +224,10 @@ def _join(args: argparse.Namespace) -> int:
             if f.stops:
                 say(f"{f.check}: {f.found}; {f.cure}")
         return USER
-    asked = ", ".join(f"{q.name} (about {q.usual:,} numbers)" for q in found.questions)
+    asked = ", ".join(
+        f"{q.name} (about {q.usual:,} numbers" + (f", and {q.summed:,} in sums over all sites)" if q.summed else ")")
+        for q in found.questions
+    )
     say(f"study {study.name}, digest {study.short}: {asked}, about {found.rows.n:,} rows of {site.name}")
     if not args.yes and not _answers("Take part?"):
         say("nothing was sent")

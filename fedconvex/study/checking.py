@@ -84,6 +84,7 @@ def check_site(study: Study, site: SiteSettings) -> Check:
     rows, asked = prepared(study, site.name, frame, site.accept), questions(study)
     findings = [*rows.findings, *_repeated(frame), *_settings(study, site), *_certificate(study, site)]
     if rows.is_sound:
+        findings += _marks(study, rows)
         before = answered(site)
         for i, question in enumerate(asked):
             findings += _limits(question, rows, site, sum(q.usual for q in asked[: i + 1]), before)
@@ -113,6 +114,23 @@ def _repeated(frame: Frame) -> Iterator[Finding]:
         before = np.flatnonzero(mixed == mixed[later])[0]
         which = f"row {later + 1:,} is the same as row {before + 1:,} in every column"
         yield Finding("table", which + (f", and so are {extra - 1:,} more" if extra > 1 else "") + ": entered twice?")
+
+
+def _marks(study: Study, rows: Prepared) -> Iterator[Finding]:
+    """Yield marks of missing cells that cannot be told from the site's own intercept by this site's rows."""
+    ask = study.ask.get("analyse")
+    if ask is None or ask["strata"] != "site" or ask["family"] == "cox":
+        return
+    for c in study.columns:
+        used = ask["formula"] is None or c.name in ask["formula"]
+        if used and c.marker and np.ptp(rows.columns[c.marker]) == 0.0:
+            said = (
+                f"{c.marker!r} does not vary here: where it varies at no site, analyse stops, since every site has its"
+            )
+            yield Finding(
+                f"column {c.name!r}",
+                said + ' own intercept; then ask for a formula without it, or without strata = "site"',
+            )
 
 
 def _settings(study: Study, site: SiteSettings) -> Iterator[Finding]:

@@ -91,6 +91,7 @@ class Participant:
         begun = json.loads(self.begun_file.read_text()) if self.begun_file.exists() else {}
         begun = {"runs": begun} if isinstance(begun, list) else begun  # as versions before sessions wrote it
         self.runs: list[str] = begun.get("runs", [])
+        self.unasked = bool(begun.get("unasked", False))  # whether the last run has asked nothing yet
         self.sessions: list[str] = begun.get("sessions", [])  # of steps: a run has one in each
         self.others: dict[str, Any] = begun.get("sets", {})  # who took part, of other studies
         self.sets: list[list[str]] = self.others.pop(study.digest, [])
@@ -154,7 +155,9 @@ class Participant:
         try:
             given = message.get(DIGEST, np.empty(0, np.uint8))
             if given.dtype != np.uint8 or given.tobytes() != bytes.fromhex(self.study.digest):
-                raise Refused(f"it is about another study than {self.study.short}: compare the files")
+                other = given.tobytes().hex()[:16] if given.dtype == np.uint8 else ""
+                said = f", which is {'-'.join(other[i : i + 4] for i in range(0, 16, 4))}" if len(other) == 16 else ""
+                raise Refused(f"it is about another study than {self.study.short}{said}: compare the files")
             if step == HELLO:
                 return self._greeted(message)
             if step == RESULT:
@@ -192,9 +195,11 @@ class Participant:
         run, found = given.tobytes().hex(), {"study/rows": np.array(self.rows), "study/read": np.array(self.read)}
         self.is_greeted = True
         if new := run not in self.runs:
-            self._may_begin(len(self.runs))
+            self._may_begin(len(self.runs) - self.unasked)
         self._write("joined" if new else "joined again", found, run=run, rows=self.rows)
-        if new:  # counted when it is written down: a full log uses up no run
+        if new:  # counted when it is written down: a full log uses up no run, nor does one that asked nothing
+            self.runs = self.runs[: len(self.runs) - self.unasked]
+            self.unasked = True
             self._begin(self.runs, run)
             self.say(f"joined with {self.rows:,} rows")
         return found
@@ -222,6 +227,7 @@ class Participant:
             session = f"{name}:{messages.opened(message)[0].session}"
             if session not in self.sessions:
                 self._may_begin(sum(one.startswith(f"{name}:") for one in self.sessions))
+                self.unasked = False
                 self._begin(self.sessions, session)
             self._together(message.get("ids", np.empty(0, np.int64)))
 
@@ -254,7 +260,8 @@ class Participant:
             self._keep_begun()
 
     def _keep_begun(self) -> None:
-        kept = {"runs": self.runs, "sessions": self.sessions, "sets": {self.study.digest: self.sets, **self.others}}
+        asked = {"runs": self.runs, "unasked": self.unasked, "sessions": self.sessions}
+        kept = {**asked, "sets": {self.study.digest: self.sets, **self.others}}
         write_private(self.begun_file, json.dumps(kept).encode())
 
     def _asked(self, site: Site, question: Question, message: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -264,6 +271,7 @@ class Participant:
             counted = self._room_for(site, question, message, kind)
         except Refused as error:
             return self._refused(name, kind, str(error))
+        self.is_greeted = True  # by another process of this site, before it was started again
         before = site.ledger.numbers = self.numbers  # one count for all questions of all studies on these rows
         found = site.answer(message)
         if int(found["header"][1]) == REFUSE:
@@ -304,13 +312,15 @@ class Participant:
         return self.apart.admitted(count, message, self.numbers, site.ledger.unknown, limits)
 
     def _kept(self, message: Arrays) -> dict[str, np.ndarray]:
-        """Write a result, text or numbers, whose name is one of few."""
+        """Write a result, text or numbers, whose name is one of few, of a run that has asked."""
         try:
             name = messages.words(message["study/name"])
             content = message["study/content"]
         except KeyError:
             raise Refused("it is no result") from None
         check_result(name, content, self.questions)
+        if not self.runs or self.unasked:
+            raise Refused("it is a result of a run that has asked nothing")
         try:
             own_folder("results", self.settings.results)  # no link may have come there
             write_together({self.settings.results / name: content.tobytes()})

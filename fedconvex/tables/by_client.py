@@ -99,15 +99,24 @@ class Places:
         return "; ".join(said[:_SHOWN]) + more
 
 
+def _stands_apart(x: np.ndarray, code: float, gap: float) -> bool:
+    """Whether a code that occurs more than once is further from the others than their middle half is wide."""
+    low, high = np.quantile(x[x > code], [0.25, 0.75])
+    return bool((x == code).sum() > 1 and gap > high - low)
+
+
 def missing_codes(x: np.ndarray) -> list[float]:
     """Return the numbers that seem to stand for missing cells: usual codes that no other value is near.
 
     -9999, -999, -99, 999, 9999, 99999 where they lie further from all others than these from each other, numbers that
     may be codes themselves left aside; -9, -1 and 0, or several of them, where they are the least values, and further
-    from the next one than twice the largest step among the lower half of the others; asked from ten rows on.
+    from the next one than twice the largest step among the lower half of the others, or, where a code occurs more than
+    once, than the middle half of the others is wide; asked from ten rows on.
 
     >>> missing_codes(np.array([0.0] * 5 + [180.0, 201.0, 230.0, 239.0, 250.0])), missing_codes(np.arange(12.0))
     ([0.0], [])
+    >>> missing_codes(np.array([0.0, 0.0, 110.0, 180.0, 201.0, 230.0, 239.0, 250.0, 260.0, 270.0, 280.0]))
+    [0.0]
     >>> missing_codes(np.array([999.0, -9.0, 0.0, -9.0, 0.0, 180.0, 201.0, 230.0, 239.0, 250.0]))
     [999.0, -9.0, 0.0]
     """
@@ -121,6 +130,7 @@ def missing_codes(x: np.ndarray) -> list[float]:
         rest = values[j:]
         steps = np.diff(rest[: max(2, -(-rest.size // 2))])
         many = rest.size >= max(_NEAR[code] for code in least[:j])
-        if many and rest[0] - least[j - 1] > 2.0 * steps.max(initial=0.0):
+        gap = rest[0] - least[j - 1] if rest.size else 0.0
+        if many and (gap > 2.0 * steps.max(initial=0.0) or _stands_apart(x, least[j - 1], gap)):
             return found + least[:j]
     return found

@@ -157,6 +157,7 @@ def test_links_lead_nothing_out_of_the_folders_of_a_study(tmp_path):
     own.write_text("mine")
     (tmp_path / "results_va" / "study.txt").symlink_to(own)
     sent = {"study/name": messages.text("study.txt"), "study/content": np.frombuffer(b"took part", np.uint8)}
+    site.runs = ["one that has asked"]
     assert "cannot be written" in said(site, message(study, RESULT, **sent)) and own.read_text() == "mine"
     with pytest.raises(ValueError, match=r"results must hold files and no links; got 'study.txt'"):
         one(tmp_path, study)
@@ -238,6 +239,11 @@ def test_what_comes_back_is_looked_at_before_it_is_written(tmp_path):
     assert not list((tmp_path / "results_va").iterdir())
     lines = list(read_log(site.log.path))
     assert [line["what"] for line in lines] == ["refused"] * len(wrong) and all("\x1b" not in str(x) for x in lines)
+    for run in ({}, RUN_A):  # none was named, and one that has asked nothing
+        assert not run or said(site, message(study, HELLO, **run)) == ""
+        assert "of a run that has asked nothing" in sent("model.npz", honest["model.npz"])
+    assert not list((tmp_path / "results_va").iterdir())
+    site.unasked = False
     for name, content in honest.items():
         assert sent(name, content) == ""
     assert LinearModel.load(tmp_path / "results_va").feature_names == question.plan.feature_names
@@ -273,6 +279,7 @@ def test_a_model_that_singles_out_a_patient_has_no_scores(tmp_path):
         about = {"classes": ("no", "yes"), "feature_names": question.plan.feature_names}
         LinearModel.from_standardised(w, question.plan.center, question.plan.scale, **about).save(tmp_path / "sent")
         assert said(site, message(study, HELLO, **{RUN: np.full(16, run, dtype=np.uint8)})) == ""
+        site.unasked = False
         for name in ("model.npz", "model.json"):
             content = np.frombuffer((tmp_path / "sent" / name).read_bytes(), dtype=np.uint8)
             found = site.answer(message(study, RESULT, **{"study/name": messages.text(name), "study/content": content}))

@@ -397,6 +397,15 @@ def message(study, step, **more):
     return {STEP: np.array(step), DIGEST: np.frombuffer(bytes.fromhex(study.digest), dtype=np.uint8), **more}
 
 
+def test_check_tells_of_marks_that_no_row_of_the_site_separates_from_its_intercept(tmp_path):
+    for asked, known in (("", True), (', formula = "disease ~ age"', False)):
+        study = written(tmp_path, study=STUDY.replace('strata = "site"', 'strata = "site"' + asked))
+        for name, varies in (("va", False), ("cleveland", True)):  # without the column, and with some cells missing
+            found = check_site(study, read_site(tmp_path / f"{name}.toml"))
+            said = [f for f in found.findings if "does not vary here" in f.found]
+            assert found.is_sound and len(said) == (known and not varies), (asked, name, said)
+
+
 def test_nothing_but_the_study_is_answered(tmp_path):
     study = written(tmp_path, limits="parameters = 0.5\nshare = 20.0\nruns = 1\n")
     (site, *_) = members(tmp_path, study)
@@ -404,6 +413,9 @@ def test_nothing_but_the_study_is_answered(tmp_path):
     content, evil = np.zeros(3, np.uint8), np.frombuffer(b"../evil.sh", dtype=np.uint8)
     assert int(site.answer(message(study, HELLO, **{RUN: run_a}))["study/rows"]) == site.rows
     assert int(site.answer(message(study, HELLO, **{RUN: run_a}))["study/rows"]) == site.rows  # a restart is no new run
+    for v in (*range(3, 23), 1):  # runs that ask nothing use up none
+        assert "study/rows" in site.answer(message(study, HELLO, **{RUN: np.full(16, v, dtype=np.uint8)}))
+    site.unasked = False
     bad = [
         (message(study, HELLO, **{RUN: run_b}), "1 runs were answered"),
         (message(study, HELLO), "it names no run"),
@@ -419,7 +431,7 @@ def test_nothing_but_the_study_is_answered(tmp_path):
         answer = site.answer(asked)
         assert "study/rows" not in answer and said in answer["why"].tobytes().decode(), said
     lines = list(read_log(tmp_path / "state_cleveland" / "audit.jsonl"))
-    assert [line["what"] for line in lines] == ["joined", "joined again", *["refused"] * len(bad)]
+    assert [line["what"] for line in lines] == ["joined", "joined again", *["joined"] * 21, *["refused"] * len(bad)]
     assert not list(tmp_path.rglob("evil*"))
 
 
