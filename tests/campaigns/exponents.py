@@ -29,6 +29,7 @@ __all__ = ["SCOPE", "aimed", "page"]
 ABOUT = (
     *("fedavg-", "scaffold", "fedprox", "fedsam", "dynamic-", "mocha-", "joint-mocha", "agnostic-rate"),
     *("accelerated-", "fedlin", "ef21", "error-feedback", "compressed-", "scaffnew", "diana", "feddyn", "fednova-"),
+    *("approximate-newton", "newton-line-search", "fednl-", "sdane", "dane-leader"),
 )
 SCOPE = tuple(name for name in THEOREMS if name.startswith(ABOUT))
 KEPT, PAGE = Path(__file__).with_suffix(".json"), Path(__file__).parents[2] / "docs" / "exponents.md"
