@@ -76,10 +76,10 @@ horizon.deterministic = True
 
 
 def steep(arrays, settings, rounds):
-    """Fails where its step is too long, and leaves where there are three rounds."""
+    """Fails where its step is too long, and leaves where there are five rounds."""
     if settings["step_size"] > 1.9:
         raise ArithmeticError("too long")
-    if rounds == 3:
+    if rounds == 5:
         raise SystemExit
     yield from horizon(arrays, settings | {"local_step_size": settings["step_size"]}, rounds)
 

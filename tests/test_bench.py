@@ -370,7 +370,7 @@ def test_trials_that_fail_are_no_failure_and_leaving_is_one():
     rules, solver = Rules((1e-1,), 40, 1), replace(of_target(bench_solvers.steep), tuned=True)
     found = run_cell(Referee(TINY), solver, 0, rules)["found"]
     assert found["status"] == "reached" and found["words"].startswith("1 times step_size 0.9029 offered, 1/(L of F)")
-    assert run_cell(Referee(TINY), of_target(bench_solvers.steep), 0, Rules((1e-99,), 3, 1))["found"]["words"] == (
+    assert run_cell(Referee(TINY), of_target(bench_solvers.steep), 0, Rules((1e-99,), 5, 1))["found"]["words"] == (
         "SystemExit:"
     )
 

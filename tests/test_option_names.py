@@ -29,7 +29,7 @@ def parsers(parser=None):
 
 
 KNOWN = {option for parser in parsers() for action in parser._actions for option in action.option_strings}
-FOREIGN = {"--pyargs", "--basetemp"}  # of other programs
+FOREIGN = {"--pyargs", "--basetemp", "--node-config", "--run-config"}  # of other programs
 
 
 def unknown(text):

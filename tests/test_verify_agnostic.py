@@ -29,7 +29,7 @@ from fedconvex.solvers.minimax.ball import largest_on_ball, least_over_ball, lea
 from fedconvex.theorems import agnostic_rate
 from fedconvex.theorems.agnostic_floats import COUNTS, floats_per_round
 from fedconvex.theorems.agnostic_rate import afl_constants, saddle_steps, with_steps
-from fedconvex.theorems.parts import samples
+from fedconvex.theorems.parts import afl_steps, samples
 from fedconvex.theorems.parts.domain_instances import (
     blind_to,
     breast_cancer_domains,
@@ -312,7 +312,8 @@ def test_a_rate_that_forgets_the_noise_is_caught(monkeypatch):
         ends = [abs(float(problem.gradient(np.array([w]))[0])) for w in (-1.0, 1.0)]
         return c._replace(G_w=max(ends))
 
-    monkeypatch.setattr(agnostic_rate, "afl_constants", noiseless)
+    for module in (agnostic_rate, afl_steps):  # of the bound, and of the steps
+        monkeypatch.setattr(module, "afl_constants", noiseless)
     violated("agnostic-rate-any-steps", problem, with_steps(method, problem, rounds=60), 60)
 
 

@@ -15,12 +15,14 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 
@@ -50,19 +52,35 @@ class Planted(NamedTuple):
         """Return the theorem with the error in it."""
         true = THEOREMS[self.theorem]
         for module in _files(true):
-            text = _text(module.__name__)
-            if all(old in text for old, _ in self.edits):
-                return self._of(true, module, text)
+            for part in (module, *_parts(module)):
+                if all(old in _text(part.__name__) for old, _ in self.edits):
+                    return self._of(true, module, part)
         raise AssertionError(f"{self.theorem} has no {self.edits[0][0]!r}: plant it where the line went")
 
-    def _of(self, true: Theorem, module: ModuleType, text: str) -> Theorem:
+    def _of(self, true: Theorem, module: ModuleType, part: ModuleType) -> Theorem:
+        text = _text(part.__name__)
         for old, new in self.edits:
             text = text.replace(old, new)
-        other = ModuleType(module.__name__)
-        vars(other).update({k: v for k, v in vars(module).items() if k.startswith("__")})
-        exec(compile(text, module.__name__, "exec"), vars(other))
+        other = _run(part, text)
+        if part is not module:  # a part of the theorem's file, which imports the wrong one
+            with patch.dict(sys.modules, {part.__name__: other}):
+                other = _run(module, _text(module.__name__))
         wrong = next(t for t in other.THEOREMS if t.name == true.name)
         return true._replace(bound=wrong.bound, read=wrong.read)
+
+
+def _run(module: ModuleType, text: str) -> ModuleType:
+    """Return a module of the same name with another text."""
+    other = ModuleType(module.__name__)
+    vars(other).update({k: v for k, v in vars(module).items() if k.startswith("__")})
+    exec(compile(text, module.__name__, "exec"), vars(other))
+    return other
+
+
+def _parts(module: ModuleType) -> list[ModuleType]:
+    """Return the files of theorems that a file of theorems takes functions from."""
+    found = re.findall(r"^from (fedconvex\.[\w.]*theorems\.[\w.]+) import", _text(module.__name__), flags=re.M)
+    return [sys.modules[name] for name in dict.fromkeys(found) if name in sys.modules]
 
 
 PLANTED = tuple(
