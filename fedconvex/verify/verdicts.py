@@ -42,7 +42,8 @@ class Outcome(enum.Enum):
 
     HOLDS = "The quantity is at most the bound."
     VACUOUS = (
-        "The quantity is at most the bound, and nothing could have failed: it is zero up to rounding, or one is ±inf."
+        "The quantity is at most the bound, and nothing could have failed: it is zero up to rounding, or one of the two"
+        " is infinite."
     )
     VIOLATED = "The quantity exceeds the bound."
     INCONCLUSIVE = "The interval of the quantity contains the bound, or one of the two is not a number."
