@@ -1,15 +1,19 @@
-"""Conditions of `fedconvex bench`: participation, and seconds on a stated network."""
+"""Conditions of `fedconvex bench`: participation, losses, noise, held-out rows, and seconds on a stated network."""
 
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from fedconvex.bench import Case, Conditions, Network, bench
+from fedconvex.bench import Case, Channel, Conditions, Network, Referee, bench
+from fedconvex.bench.channel import ChannelEngine
 from fedconvex.bench.conditions import modelled, network_of
 from fedconvex.bench.solvers import named, of_target
 from fedconvex.bench.written_tables import fairness
-from fedconvex.methods import FedSGD
+from fedconvex.draws import Draws, key_from_seed
+from fedconvex.driver.rounds import Engine
+from fedconvex.methods import SCAFFOLD, ErrorFeedback, FedSGD, TopK
 from tests import bench_solvers
 from tests.test_bench_ranks import board  # noqa: F401  (a fixture)
 
@@ -58,7 +62,7 @@ def test_who_can_have_clients_drawn():
     assert [s.name for s in kept] == ["fedavg", "gd", "descent"] and list(apart) == ["dane", "FedSGD"]
     assert [s.settings.get("participation") for s in kept] == [0.5, None, 0.5]
     assert Conditions().under(given) == (given, {})
-    with pytest.raises(ValueError, match="be known to a solver"):
+    with pytest.raises(ValueError, match="a solver at least can be run"):
         Conditions(participation=2).under(given[1:2])
 
 
@@ -74,6 +78,77 @@ def test_modelled_seconds_are_an_axis(board):  # noqa: F811
         6.0 + 8 * 18 / 3 * (1e-7 + 1e-6) + 27e-6 / 3
     )
     assert slow.cost("p0", "slow", 0.01, "modelled seconds").median == math.inf
+
+
+def _last(engine, rounds):
+    return [(engine.floats_down, engine.floats_up, state.w) for _, state in engine.loop(engine.start(None), 0, rounds)]
+
+
+def test_lost_answers_weigh_nothing_and_their_messages_are_counted():
+    """Gradient descent with those that are heard, who are the same ones for every method, by hand."""
+    problem, key = CASE.problem(), key_from_seed(3)
+    found = _last(ChannelEngine(Channel(lost=0.6), FedSGD(step_size=0.5), problem, key), 12)
+    w, down, up, heard_of = np.zeros(2), 0, 0, []
+    for t, (sent, back, model) in enumerate(found[1:]):
+        heard = Draws(key, np.arange(1), t).uniform(4, 0, 901)[0] >= 0.6
+        heard_of.append(int(heard.sum()))
+        if heard.any():
+            p = problem.weights * heard / problem.weights[heard].sum()
+            w = w - 0.5 * p @ problem.client_gradients(w[None])[0]
+        down, up = down + 8, up + 2 * heard_of[-1]
+        assert (sent, back) == (down, up) and model[0] == pytest.approx(w, rel=1e-12)
+    assert min(heard_of) == 0 and len(set(heard_of)) > 2  # seed 3 has rounds in which nobody is heard
+    clear = _last(ChannelEngine(Channel(lost=1e-12), SCAFFOLD(step_size=0.1, local_steps=2), problem, key), 5)
+    plain = _last(Engine(SCAFFOLD(step_size=0.1, local_steps=2), problem, key, 1, 1), 5)
+    assert all(a[:2] == b[:2] and np.array_equal(a[2], b[2]) for a, b in zip(clear, plain, strict=True))
+
+
+def test_noise_is_of_the_size_that_is_named_and_zeros_stay():
+    case = Case("wide", "logistic", {"n_clients": 3, "n_features": 400, "rows_per_client": 5})
+    problem, key = case.problem(), key_from_seed(0)
+    found = _last(ChannelEngine(Channel(noise=0.1), FedSGD(step_size=1.0), problem, key), 1)[-1][2][0]
+    g = problem.client_gradients(np.zeros((1, 400)))[0]
+    rms = np.sqrt(np.sum((problem.weights[:, None] * 0.1) ** 2 * (g**2).mean(axis=1, keepdims=True)))
+    assert np.std(found + problem.weights @ g) == pytest.approx(rms, rel=0.15)  # 400 normal numbers, seed 0
+    sparse = _last(
+        ChannelEngine(Channel(noise=0.1), ErrorFeedback(step_size=0.1, compressor=TopK(k=1)), problem, key), 1
+    )[-1][2]
+    assert 0 < np.count_nonzero(sparse) < 400
+
+
+def test_channels_leave_out_whom_they_cannot_serve():
+    given = named("fedavg"), named("dane"), named("gd"), of_target(bench_solvers.descent)
+    kept, apart = Conditions(channel=Channel(lost=0.1)).under(given)
+    assert [s.name for s in kept if not s.channel.clear] == ["fedavg"] and "gd" in [s.name for s in kept]
+    assert "descent" in apart and "carry" in apart["descent"]
+    for bad in (Channel(lost=1.0), Channel(lost=-0.1), Channel(noise=math.nan)):
+        with pytest.raises(ValueError, match="Channel"):
+            Conditions(channel=bad)
+    with pytest.raises(ValueError, match="held_out must be a share"):
+        Conditions(held_out=1.0)
+
+
+def test_held_out_rows_are_nobodys_and_their_loss_is_the_target():
+    case = Conditions(held_out=0.2).of(CASE)
+    whole, rest, aside = (f() for f in (CASE.problem, case.problem, case.held_out_rows))
+    rows = {tuple(x) for x in whole.federation.X}
+    kept, left = ({tuple(x) for x in f.X} for f in (rest.federation, aside))
+    assert kept | left == rows and not kept & left and aside.n == 0.2 * whole.federation.n
+    assert np.diff(aside.ptr).tolist() == [10] * 4
+    referee, w = Referee(case), np.ones(2)
+    least, mine = (0.5 * np.mean((aside.X @ v - aside.y) ** 2) for v in (referee.optimum, w))
+    assert referee.gaps(w[None])[1][0] == pytest.approx(mine / least - 1.0, rel=1e-9)
+    assert referee.gaps(referee.optimum[None])[1][0] == 0.0
+    with pytest.raises(ValueError, match="leave client 0 a row"):
+        Case("thin", "logistic", {"n_clients": 4, "n_features": 2, "rows_per_client": 1}, held_out=0.5).problem()
+
+
+def test_the_slowest_of_random_clients_is_waited_for():
+    """The largest of m exponentials is 1 + 1/2 + ... + 1/m on average, and the same for whoever asks as many."""
+    network = Network(latency=0.0, row=1.0, spread=2.0)
+    assert network.waiting(20_000, 3, 0) == pytest.approx(1.0 + 2.0 * (1 + 1 / 2 + 1 / 3), rel=0.02)
+    one, two = (network.seconds(rounds=n, down=0.0, up=0.0, rows=n * 3.0, clients=3, seed=5) for n in (1, 2))
+    assert two > one and Network(row=1.0, latency=0.0).seconds(2, 0.0, 0.0, 6.0, 3) == 2.0
 
 
 @pytest.mark.slow

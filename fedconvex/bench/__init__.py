@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fedconvex.bench.book import Entry, book_cases, read_book, write_book
     from fedconvex.bench.campaign import bench
     from fedconvex.bench.cases import Case
+    from fedconvex.bench.channel import Channel
     from fedconvex.bench.conditions import Conditions, Network
     from fedconvex.bench.judging import Referee
     from fedconvex.bench.solvers import Arrays, Solver, named
@@ -23,6 +24,7 @@ __all__ = [
     "Arrays",
     "Board",
     "Case",
+    "Channel",
     "Conditions",
     "Entry",
     "Network",

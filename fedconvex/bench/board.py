@@ -214,7 +214,7 @@ class Board:
         counted = all(c.found["curve"].get(n, [0])[-1:] != [None] for n in AXES[:3])
         if met is None or met["rounds"] is None:
             return math.inf if counted else math.nan
-        return modelled(network, met, c.dials, c.found.get("clients"))
+        return modelled(network, met, c.dials, c.found.get("clients"), c.seed)
 
     def medians(self, axis: str) -> tuple[list[tuple[str, float]], list[str], np.ndarray]:
         """Return pairs of problem and target, ranked solvers, and median costs (pairs, solvers), NaN where none."""

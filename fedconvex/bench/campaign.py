@@ -53,7 +53,7 @@ def bench(
     *,
     suite: Any = "first",
     against: Sequence[str] | str | None = None,
-    targets: Sequence[float] = (1e-3, 1e-6, 1e-9),
+    targets: Sequence[float] | None = None,
     rounds: int = ROUNDS,
     seeds: int = 3,
     steps: str = "theory",
@@ -75,8 +75,8 @@ def bench(
         ``(arrays, settings, rounds) -> models by round``, or names of any of them (``"module:Solver"``).
     suite, against : str, path or sequence of `Case`; sequence of str or "all", optional
         As for `fedconvex.bench.suite`; solvers that are compared with, default `DEFAULT`.
-    targets : sequence of float
-        Certified gaps F(w) - F* that are to be reached, in units of the objective.
+    targets : sequence of float, optional
+        Certified gaps F(w) - F* to be reached, default 1e-3, 1e-6, 1e-9, or excess held-out loss (`Conditions`).
     rounds, seeds : int
         Most rounds of a run; runs of a solver that draws, each with a seed of its own.
     steps : {"theory", "tuned", "both"}
@@ -102,11 +102,11 @@ def bench(
     >>> bench(suite=[tiny], against=["fedsgd"], targets=[1e-3, 1e-6]).cells[0].found["status"]
     'reached'
     """
-    rules, how = _rules(targets, rounds, repeats, limit, trial), Conditions() if conditions is None else conditions
-    instance("bench: conditions", how, Conditions)
+    instance("bench: conditions", how := conditions or Conditions(), Conditions)
+    rules = _rules(how.targets if targets is None else targets, rounds, repeats, limit, trial)
     entries, apart = how.under(chosen(solvers, against, steps))
     work = (whole("bench: seeds", seeds, low=1), rules, steps, folder, whole("bench: jobs", jobs, low=1), progress)
-    found = _board(_cases(suite, data), entries, *work)
+    found = _board(tuple(map(how.of, _cases(suite, data))), entries, *work)
     return replace(found, conditions=how, apart={**found.apart, **apart})
 
 
@@ -318,7 +318,7 @@ def _kept(file: Path | None, run: Callable[[], Any], rules: Rules, words: str) -
 def _key(case: Case, entry: Solver, source: str, seed: int, rules: Rules, data: str) -> str:
     """Return the name of a cell's file: all that its result depends on, sources and the digest of the data included."""
     what = [package_digest(), repr(case), data, entry.name, entry.kind, sorted(entry.settings.items()), entry.tuned]
-    what.append(source)
+    what += [source, *entry.channel]
     how = (rules.targets, rules.rounds, rules.repeats, rules.trial if entry.tuned else 0)
     return hashlib.sha256(repr([*what, seed, how]).encode()).hexdigest()[:32]
 

@@ -49,6 +49,7 @@ PARTITIONS = {
     "shards": lambda y, K, a, seed: partition_shards(y, K, 2 if a is None else int(a), seed),
     "similarity": lambda y, K, a, seed: partition_similarity(y, K, 20.0 if a is None else a, seed),
 }
+_HELD_OUT = 20  # seed of the rows that are set aside
 _AFFORDABLE = 2e9  # operations spent on eigenvalues of the clients' Hessians
 
 
@@ -71,7 +72,9 @@ class Case:
         What is minimised: F, the largest F_k, or the sum over tasks with a mean-regularised relationship, or over
         tasks and their relationship Omega.
     sha256 : str, optional
-        What `digest` must give.
+        What `digest` must give, of all rows.
+    held_out : float
+        Share of every client's rows that is no part of the problem: `held_out_rows`.
 
     Examples
     --------
@@ -87,6 +90,7 @@ class Case:
     l2: float = 0.0
     aim: str = ONE_MODEL
     sha256: str | None = None
+    held_out: float = 0.0
 
     def __post_init__(self) -> None:
         who = f"problem {text('problem: name', self.name)!r}"
@@ -100,6 +104,10 @@ class Case:
         among(f"{who}: loss", self.loss, LOSSES)
         among(f"{who}: aim", self.aim, AIMS)
         real(f"{who}: l2", self.l2, low=0.0)
+        if not 0.0 <= real(f"{who}: held_out", self.held_out) < 1.0:
+            raise bad(f"{who}: held_out", "be a share below 1", self.held_out)
+        if self.held_out and self.aim != ONE_MODEL:
+            raise bad(f"{who}: held_out", f"be 0 unless the aim is {ONE_MODEL}", self.held_out)
 
     def problem(self) -> Any:
         """Make the problem.
@@ -109,11 +117,27 @@ class Case:
         ValueError, TypeError, OSError
             If the data cannot be read or drawn as told, or its digest is another than the one that is fixed.
         """
+        return self.over(self._divided()[0])
+
+    def held_out_rows(self) -> Federation:
+        """Return the rows that are set aside: of each client the same share, rounded, but one row at least."""
+        return self._divided()[1]
+
+    def _divided(self) -> tuple[Federation, Any]:
+        """Return the rows of the problem, and those that are set aside, or None."""
         federation = self._federation()
         if self.sha256 is not None and (got := digest(federation)) != self.sha256:
             cure = "another version of the data, or of NumPy's generators: results cannot be compared"
             raise bad(f"problem {self.name}: data", f"have the SHA-256 {self.sha256[:16]}...", f"{got[:16]}...", cure)
-        return self.over(federation)
+        if self.held_out == 0.0:
+            return federation, None
+        aside, rng = np.zeros(federation.n, dtype=bool), np.random.default_rng(_HELD_OUT)
+        for k, (a, b) in enumerate(zip(federation.ptr[:-1], federation.ptr[1:], strict=True)):
+            m = max(1, round(self.held_out * int(b - a)))
+            if m >= b - a:
+                raise bad(f"problem {self.name}: held_out", f"leave client {k} a row of {b - a}", self.held_out)
+            aside[int(a) + rng.permutation(int(b - a))[:m]] = True
+        return _rows(federation, ~aside), _rows(federation, aside)
 
     def over(self, federation: Federation) -> Any:
         """Return the problem over these rows, without anything that was computed from them before."""
@@ -154,6 +178,12 @@ class Case:
         if clients is None:
             clients = PARTITIONS[how](y, K, a, seed)
         return Federation.from_arrays(X if sp.issparse(X) else _rounded(_standardised(X)), y, clients)
+
+
+def _rows(federation: Federation, keep: np.ndarray) -> Federation:
+    """Return the rows that are kept, whose clients are those that they had."""
+    ends = np.concatenate([[0], np.cumsum(keep)])[np.asarray(federation.ptr)]
+    return Federation(federation.X[keep], federation.y[keep], ends)
 
 
 def _rows_of_file(path: str) -> tuple[Any, np.ndarray, np.ndarray | None]:

@@ -1,4 +1,4 @@
-"""Conditions of a benchmark: how many clients take part, and what a round takes on a network that is stated."""
+"""Conditions of a benchmark: who takes part, what is lost or blurred, what a round takes, and what targets are of."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, NamedTuple
 
-from fedconvex._check import bad, real, wrong_type
-from fedconvex.bench.solvers import Solver
+import numpy as np
+
+from fedconvex._check import bad, instance, real, wrong_type
+from fedconvex.bench.cases import Case
+from fedconvex.bench.channel import Channel
+from fedconvex.bench.solvers import Reference, Solver
 
 AXIS = "modelled seconds"
 _BYTES = 8.0  # of a float
@@ -27,6 +31,14 @@ class Network(NamedTuple):
         Seconds that a gradient of one row takes a client.
     slowest : float
         How many times as long the slowest client takes for its work, which is in every round.
+    spread : float
+        Of random speeds: the work of a client in a round takes 1 + ``spread`` E times as long, E exponential of mean 1,
+        drawn anew for each client and round by the seed of the run; the slowest of those who take part is waited for.
+
+    References
+    ----------
+    Shifted exponential times of work: Lee, Lam, Pedarsani, Papailiopoulos, Ramchandran, "Speeding up distributed
+    machine learning using codes", IEEE Trans. Inf. Theory 64 (2018), section III; from memory.
 
     Examples
     --------
@@ -40,8 +52,9 @@ class Network(NamedTuple):
     up: float = 1e6
     row: float = 1e-6
     slowest: float = 1.0
+    spread: float = 0.0
 
-    def seconds(self, rounds: float, down: float, up: float, rows: float, clients: float) -> float:
+    def seconds(self, rounds: float, down: float, up: float, rows: float, clients: float, seed: int = 0) -> float:
         """Return the seconds of a run.
 
         Parameters
@@ -53,9 +66,29 @@ class Network(NamedTuple):
             Gradients of single rows, of all clients together.
         clients : float
             That take part in a round, between whom floats and rows are divided evenly.
+        seed : int
+            Of random speeds.
         """
         sent = _BYTES * (down / self.down + up / self.up) / clients
-        return 2.0 * self.latency * rounds + sent + self.slowest * self.row * rows / clients
+        work = self.slowest * self.row * rows / clients
+        return 2.0 * self.latency * rounds + sent + work * self.waiting(rounds, clients, seed)
+
+    def waiting(self, rounds: float, clients: float, seed: int) -> float:
+        """Return how many times as long the slowest of so many clients takes, on average over these rounds.
+
+        Solvers that ask as many clients wait for the same ones.
+
+        Examples
+        --------
+        >>> from fedconvex.bench import Network
+        >>> Network().waiting(10, 5, 0), Network(spread=1.0).waiting(10, 5, 0) > 2.0
+        (1.0, True)
+        """
+        if self.spread == 0.0 or not rounds >= 1.0:
+            return 1.0
+        u = np.random.default_rng(seed).random(int(rounds))
+        slowest = -np.log(-np.expm1(np.log1p(-u) / clients))  # of so many exponentials, by its distribution function
+        return 1.0 + self.spread * float(slowest.mean())
 
 
 @dataclass(frozen=True)
@@ -69,6 +102,12 @@ class Conditions:
         Default: as a method has it, mostly all.
     network : Network, optional
         Adds the axis "modelled seconds".
+    channel : Channel
+        Answers that are lost, and noise on those that arrive. Functions, whose messages the referee does not carry, and
+        methods that need all clients where answers are lost are left out.
+    held_out : float
+        Share of every client's rows that is set aside, drawn by the seed of the data. Targets are then of the loss on
+        them: by how much it exceeds that of the optimum, as a share of the latter. 0: targets are certified gaps.
 
     Examples
     --------
@@ -79,8 +118,17 @@ class Conditions:
 
     participation: Any = None
     network: Network | None = None
+    channel: Channel = Channel()
+    held_out: float = 0.0
 
     def __post_init__(self) -> None:
+        instance("Conditions.channel", self.channel, Channel)
+        for name, value in self.channel._asdict().items():
+            real(f"Channel.{name}", value, low=0.0)
+        if self.channel.lost >= 1.0:
+            raise bad("Channel.lost", "be a probability below 1", self.channel.lost)
+        if not real("Conditions.held_out", self.held_out, low=0.0) < 1.0:
+            raise bad("Conditions.held_out", "be a share below 1", self.held_out)
         if self.network is not None:
             if not isinstance(self.network, Network):
                 raise wrong_type("Conditions.network", "be a Network", f"{self.network!r}")
@@ -92,26 +140,53 @@ class Conditions:
             if not isinstance(self.participation, int) and share > 1.0:
                 raise bad("Conditions.participation", "be a number of clients or a share up to 1", share)
 
+    @property
+    def targets(self) -> tuple[float, ...]:
+        """Targets where none are named."""
+        return (0.1, 0.01, 0.001) if self.held_out else (1e-3, 1e-6, 1e-9)
+
+    @property
+    def measured(self) -> str:
+        """What targets are of."""
+        return "excess held-out loss" if self.held_out else "certified gap"
+
+    def of(self, case: Case) -> Case:
+        """Return a problem with the share of its rows set aside."""
+        return replace(case, held_out=self.held_out) if self.held_out else case
+
     def under(self, solvers: tuple[Solver, ...]) -> tuple[tuple[Solver, ...], dict[str, str]]:
-        """Return the solvers under these conditions, and those that always ask all clients, with that as the reason."""
-        if self.participation is None:
-            return solvers, {}
+        """Return the solvers under these conditions, and those that cannot be had so, with the reason."""
         kept, apart = [], {}
         for s in solvers:
-            known = {f.name for f in fields(s.target)} if is_dataclass(s.target) else set()
-            fixed = s.kind == "class" and not (isinstance(s.target, type) and "participation" in known)
-            if fixed and (not s.own or "participation" in known) and hasattr(s.target, "local"):
-                apart[s.name] = "rounds with clients of its own choice, or all"
-            elif fixed or s.kind == "pooled":
-                kept.append(s)  # has all rows, or a module of its own, whose class is not looked into
-            else:
-                kept.append(replace(s, settings={**s.settings, "participation": self.participation}))
+            if why := self._unfit(s):
+                apart[s.name] = why
+                continue
+            known = isinstance(s.target, type) and "participation" in _settings_of(s)
+            if self.participation is not None and (known or s.kind == "function"):
+                s = replace(s, settings={**s.settings, "participation": self.participation})
+            asks = s.kind == "class" and (hasattr(s.target, "local") or isinstance(s.target, Reference))
+            kept.append(replace(s, channel=self.channel) if asks else s)
         if not kept:
-            raise bad("bench: participation", "be known to a solver at least", ", ".join(apart))
+            raise bad("bench: conditions", "be such that a solver at least can be run", ", ".join(apart))
         return tuple(kept), apart
 
+    def _unfit(self, s: Solver) -> str:
+        """Return why a solver cannot be run under these conditions, or nothing."""
+        if s.kind == "function" and not self.channel.clear:
+            return "messages that the referee does not carry"
+        if s.kind != "class" or not hasattr(s.target, "local"):
+            return ""  # has all rows, or a module of its own, whose class is not looked into
+        known = "participation" in _settings_of(s)
+        fixed = self.participation is not None and not (known and isinstance(s.target, type))
+        fixed = fixed or (self.channel.lost > 0.0 and not known)
+        return "rounds with clients of its own choice, or all" if fixed and (known or not s.own) else ""
 
-def modelled(network: Network, cost: Mapping[str, Any], dials: Mapping[str, Any], clients: Any) -> float:
+
+def _settings_of(s: Solver) -> set[str]:
+    return {f.name for f in fields(s.target)} if is_dataclass(s.target) else set()
+
+
+def modelled(network: Network, cost: Mapping[str, Any], dials: Mapping[str, Any], clients: Any, seed: int = 0) -> float:
     """Return the seconds of a cost on a network: NaN where rounds, floats or passes are not counted.
 
     Where nobody says how much of the floats goes up, half of them do.
@@ -120,7 +195,7 @@ def modelled(network: Network, cost: Mapping[str, Any], dials: Mapping[str, Any]
         math.nan if (v := cost.get(n)) is None else float(v) for n in ("rounds", "floats", "passes")
     )
     up = 0.5 * floats if cost.get("up") is None else float(cost["up"])
-    return network.seconds(rounds, floats - up, up, passes * dials["n"], float(clients or dials["K"]))
+    return network.seconds(rounds, floats - up, up, passes * dials["n"], float(clients or dials["K"]), seed)
 
 
 def network_of(who: str, text: str) -> Network:

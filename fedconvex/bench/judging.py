@@ -1,4 +1,8 @@
-"""The referee: gaps of models, certified from the models alone, on a problem that solvers never see."""
+"""The referee: gaps of models, certified from the models alone, on a problem that solvers never see.
+
+Where rows are set aside a gap is something else: by how much the loss on these rows exceeds that of the optimum, as a
+share of the latter, and 0 where it is no larger.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import instance
+from fedconvex._check import bad, instance
 from fedconvex.bench.cases import ONE_MODEL, WORST_DOMAIN, Case, Dials
+from fedconvex.problems import Problem
 
 _SLACK = 1e-10  # times 1 + |F*| + |F(w)|: how far a claim may fall short before it counts as a lie
 
@@ -33,6 +38,8 @@ class Referee:
     def __init__(self, case: Case) -> None:
         instance("Referee: case", case, Case)
         self.case, self.problem = case, case.problem()
+        aside = Problem(case.held_out_rows(), self.problem.loss) if case.held_out else None
+        self.held_out = aside  # rows that no solver has, without l2
 
     @cached_property
     def _solution(self) -> Any:
@@ -63,12 +70,27 @@ class Referee:
         if self.case.aim == ONE_MODEL:
             self._solution  # noqa: B018  (so that the lower bound is that of the exact solution)
             found = self.problem.measure(W)
-            return found.value, found.gap
+            return found.value, found.gap if self.held_out is None else self._excess(W)
         if self.case.aim == WORST_DOMAIN:
             value = self.problem.domain_values(W).max(axis=1)
         else:
             value = np.array([float(self.problem.value(w)) for w in W])
         return value, value - self._solution.lower
+
+    def _excess(self, W: np.ndarray) -> np.ndarray:
+        """Return the loss on rows that are set aside, over that of the optimum, less 1."""
+        return self._held_out_losses(W) / self._least_held_out - 1.0
+
+    def _held_out_losses(self, W: np.ndarray) -> np.ndarray:
+        assert self.held_out is not None
+        return np.asarray(self.held_out.domain_values(W) @ self.held_out.weights)
+
+    @cached_property
+    def _least_held_out(self) -> float:
+        least = float(self._held_out_losses(self.optimum[None])[0])
+        if not least > 0.0:
+            raise bad(f"problem {self.case.name}: held_out", "be rows on which the optimum has a loss", least)
+        return least
 
     def worst_client(self, w: np.ndarray) -> float:
         """Return the largest loss of a client, its l2 term included; NaN where every task has a model of its own."""

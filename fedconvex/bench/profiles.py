@@ -146,7 +146,7 @@ def curve_figure(board: Board, problem: str, axis: str, prefix: str) -> str:
         log_axis(panel.xaxis, np.concatenate([line[0] for line in lines.values()]))
         log_axis(panel.yaxis, np.concatenate([line[2] for line in lines.values()]))
         panel.set_xlabel(axis)
-        panel.set_ylabel("certified gap")
+        panel.set_ylabel(board.conditions.measured)
 
     ends = ", ".join(f"{s} {line[2][-1]:.2g}" for s, line in lines.items())
     return as_svg(draw, prefix, f"{problem}, gaps over {axis}; in the end: {ends}.", (4.4, 3.3), 2)

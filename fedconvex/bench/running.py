@@ -14,6 +14,7 @@ import numpy as np
 
 from fedconvex._check import bad, wrong_type
 from fedconvex.bench.cases import Case
+from fedconvex.bench.channel import ChannelEngine
 from fedconvex.bench.information import declared
 from fedconvex.bench.pooled import rows_of
 from fedconvex.bench.solvers import Ready, Solver, arrays_of, passes_per_round
@@ -116,7 +117,9 @@ def _rounds(it: Play, rounds: int) -> Iterator[Step]:
     each = passes_per_round(method, problem)
     own = type(method) if it.claims and hasattr(type(method), "measure") else None
     with clock:
-        engine = Engine(method, problem, key_from_seed(it.seed), 1, 1)
+        channel, key = it.solver.channel, key_from_seed(it.seed)
+        clear = channel.clear or not hasattr(method, "local")
+        engine = Engine(method, problem, key, 1, 1) if clear else ChannelEngine(channel, method, problem, key)
         loop = engine.loop(engine.start(None), 0, rounds)
     while True:
         with clock:

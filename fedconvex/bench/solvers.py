@@ -20,6 +20,7 @@ from fedconvex import methods
 from fedconvex._check import bad, flag, text, unknown, wrong_type
 from fedconvex.bench import pooled
 from fedconvex.bench.cases import LEARNED, ONE_MODEL, PER_TASK, WORST_DOMAIN
+from fedconvex.bench.channel import Channel
 from fedconvex.bench.own_process import Failed, OwnProcess, answer, refusal
 from fedconvex.bench.time_limit import OutOfTime
 from fedconvex.loss_traits import traits
@@ -108,6 +109,8 @@ class Solver:
         Whether it comes from outside of the package: only then is it looked at in a process of its own.
     tuned : bool
         Whether its step size is searched for, at a cost that counts.
+    channel : Channel
+        That its messages pass through.
 
     Examples
     --------
@@ -124,6 +127,7 @@ class Solver:
     aims: tuple[str, ...] = (ONE_MODEL,)
     own: bool = False
     tuned: bool = False
+    channel: Channel = Channel()
 
     def ready(self, problem: Any, loss: str, factor: float = 1.0, aim: str = ONE_MODEL) -> Ready:
         """Return the solver with settings for a problem; the step size of theory times a factor.
@@ -383,6 +387,8 @@ def passes_per_round(method: Any, problem: Any) -> float:
 
 def draws_nothing(solver: Solver, target: Any, problem: Any) -> bool:
     """Whether a solver says that its models are the same for every seed."""
+    if not solver.channel.clear:
+        return False
     if solver.kind == "pooled":
         return True
     said = getattr(target, "deterministic", None)

@@ -17,6 +17,7 @@ from fedconvex._files import check_folder, csv_text, write_file
 from fedconvex._latex import escaped, tabular
 from fedconvex.bench.answers import pair_rows, rank_rows
 from fedconvex.bench.board import AXES, Board, Spread
+from fedconvex.bench.conditions import Conditions
 from fedconvex.bench.ranks import LEAST
 from fedconvex.bench.tuning import FACTORS, budget
 
@@ -225,9 +226,13 @@ def fairness(board: Board) -> list[str]:
     }
     steps["both"] = f"{steps['theory']} Solvers named tuned: {steps['tuned'][0].lower()}{steps['tuned'][1:]}"
     unchecked = sorted({c.solver for c in board.cells if c.kind == "function"})
+    targets = "certified gaps F(w) - F*"
+    if share := board.conditions.held_out:
+        targets = f"how much the loss on rows that were set aside ({share:g} of every client's) exceeds that of the "
+        targets += "optimum of the others, as a share"
     lines = [
-        "Targets are certified gaps F(w) - F*, judged by the referee from the model alone, on rows of its own and "
-        "outside of the clock. A solver's own word for its gap counts for nothing.",
+        f"Targets are {targets}, judged by the referee from the model alone, on rows of its own and outside of the "
+        "clock. A solver's own word for its gap counts for nothing.",
         steps[board.steps],
         f"Everybody starts at zero and has at most {r.rounds} rounds. Data, compiling and imports are outside of the "
         f"clock; linear algebra has one thread. Seconds are, round by round, the least of at least {r.repeats} runs.",
@@ -246,20 +251,36 @@ def fairness(board: Board) -> list[str]:
         "Classes are inspected: rows are hidden while their server works, and sums are repeated in a process without "
         "rows. A solver that breaks a rule is named and not ranked.",
     ]
-    if (network := board.conditions.network) is not None:
-        lines.append(
-            f"Modelled seconds: a message takes {network.latency:g} s and {network.down:g} bytes a second down, "
-            f"{network.up:g} up, for each client; a row's gradient {network.row:g} s, {network.slowest:g} times as "
-            "long for the slowest, for which every round waits. Where nobody says what goes up, half of the floats do."
-        )
-    if (share := board.conditions.participation) is not None:
-        lines.append(f"Of clients, {share:g} take part in a round ({'a number' if share > 1 else 'a share'}).")
+    lines += _conditions(board.conditions)
     if unchecked:
         lines.append(
             "Plain functions are examined for whose rows they read, and for how many numbers of a client their models "
             "depend on; one that uses more than two models a round, and does not say what travels, is ranked with "
             f"pooled solvers. For passes they are taken at their word: {', '.join(unchecked)}."
         )
+    return lines
+
+
+def _conditions(how: Conditions) -> list[str]:
+    """Return the conditions as sentences."""
+    lines = []
+    if (network := how.network) is not None:
+        lines.append(
+            f"Modelled seconds: a message takes {network.latency:g} s and {network.down:g} bytes a second down, "
+            f"{network.up:g} up, for each client; a row's gradient {network.row:g} s, {network.slowest:g} times as "
+            "long for the slowest, for which every round waits. Where nobody says what goes up, half of the floats do."
+        )
+        if network.spread:
+            times = f"1 + {network.spread:g} times an exponential of mean 1"
+            lines.append(f"A client's work in a round takes {times} as long, drawn by the seed of the run.")
+    channel = how.channel
+    if channel.lost:
+        lines.append(f"An answer is lost with probability {channel.lost:g}; others weigh as much as all would.")
+    if channel.noise:
+        noise = f"of {channel.noise:g} of the root mean square of its field"
+        lines.append(f"Every number of an answer that is not 0 arrives with normal noise {noise}.")
+    if (share := how.participation) is not None:
+        lines.append(f"Of clients, {share:g} take part in a round ({'a number' if share > 1 else 'a share'}).")
     return lines
 
 

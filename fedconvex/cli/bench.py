@@ -36,7 +36,11 @@ def add_parser(commands: Any) -> None:
         help="first (the default), small, standard, book, agnostic, multitask or FILE.toml")  # fmt: skip
     add("--book", metavar="FILE.npz", help="book of problems, in the place of the suite; see fedconvex book")
     add("--solvers", metavar="NAMES", help="solvers to compare with: names separated by commas, all, or none")
-    add("--target", metavar="GAPS", default="1e-3,1e-6,1e-9", help="certified gaps; default %(default)s")
+    add(
+        "--target",
+        metavar="GAPS",
+        help="certified gaps; default 1e-3,1e-6,1e-9, and 0.1,0.01,0.001 of the loss on held-out rows",
+    )
     add("--steps", default="theory", metavar="HOW", help="step sizes: theory (the default), tuned or both")
     add(
         "--rounds",
@@ -55,10 +59,7 @@ def add_parser(commands: Any) -> None:
         help="time limit for one solver, problem and seed; default %(default)g")  # fmt: skip
     add("--jobs", type=count("--jobs", low=1), default=1, metavar="N",
         help="processes; default %(default)s, for steady seconds")  # fmt: skip
-    add("--participation", type=number("--participation", low=0.0, strict=True), metavar="M",
-        help="clients that take part in a round: a share up to 1, or a number; default as methods have it")  # fmt: skip
-    add("--network", metavar="LINKS",
-        help="add modelled seconds: latency=0.05,down=1e7,up=1e6,row=1e-6,slowest=1 are the defaults")  # fmt: skip
+    _add_conditions(add)
     add(
         "--data",
         metavar="DIR",
@@ -72,6 +73,20 @@ def add_parser(commands: Any) -> None:
     )
     add("--report", action="store_true", help="write index.html there too")
     parser.set_defaults(command=_bench, resumed=_kept)
+
+
+def _add_conditions(add: Any) -> None:
+    """Add the options of conditions."""
+    add("--participation", type=number("--participation", low=0.0, strict=True), metavar="M",
+        help="clients that take part in a round: a share up to 1, or a number; default as methods have it")  # fmt: skip
+    add("--network", metavar="LINKS",
+        help="add modelled seconds: latency=0.1,up=1e5, or others of down, row, slowest, spread")  # fmt: skip
+    add("--lost", type=number("--lost", low=0.0, high=0.99), default=0.0, metavar="P",
+        help="probability that a client's answer is lost; default %(default)g")  # fmt: skip
+    add("--noise", type=number("--noise", low=0.0), default=0.0, metavar="S",
+        help="normal noise on answers, over their root mean square; default %(default)g")  # fmt: skip
+    add("--held-out", type=number("--held-out", low=0.0, high=0.9), default=0.0, metavar="SHARE",
+        help="set rows aside: targets are how much their loss exceeds that of the optimum, as a share")  # fmt: skip
 
 
 def _bench(args: argparse.Namespace) -> int:
@@ -88,7 +103,7 @@ def _bench(args: argparse.Namespace) -> int:
         args.solver,
         suite=args.book or args.suite,
         against=_names(args.solvers),
-        targets=_targets(args.target),
+        targets=None if args.target is None else _targets(args.target),
         rounds=args.rounds,
         seeds=args.seeds,
         steps=args.steps,
@@ -131,13 +146,15 @@ def _bench(args: argparse.Namespace) -> int:
 
 
 def _conditions(args: argparse.Namespace) -> Any:
+    from fedconvex.bench.channel import Channel
     from fedconvex.bench.conditions import Conditions, network_of
 
     share = args.participation
     if share is not None and share > 1.0 and share != int(share):
         raise Refused(f"--participation must be a share up to 1 or a whole number; got {share:g}")
     network = None if args.network is None else network_of("--network", args.network)
-    return Conditions(share if share is None or share <= 1.0 else int(share), network)
+    clients = share if share is None or share <= 1.0 else int(share)
+    return Conditions(clients, network, Channel(args.lost, args.noise), args.held_out)
 
 
 def _kept(args: argparse.Namespace) -> str:

@@ -169,16 +169,19 @@ class Engine:
         if hasattr(method, "send"):  # what all clients of the round agree on together: masks
             reply = method.send(problem, reply, clients, draws)
             self.floats_down += getattr(reply, "relayed", 0) // self.R
-        m = clients.shape[1]
-        if hasattr(message, "counted"):  # clients are sent different numbers
-            numbers = getattr(message, *message.counted)
-            self.floats_down += int(np.take_along_axis(numbers, clients, axis=1).sum()) // self.R
-        else:
-            self.floats_down += m * floats_of(message, self.R) - self._others(message, m)
+        self.floats_down += self.floats_to(message, clients)
         own = hasattr(reply, "counted")
         self.floats_up += int(getattr(reply, *reply.counted).sum()) // self.R if own else floats_of(reply, self.R)
         state = method.aggregate(state, clients, weights, reply)
         return method.settle(self.server, state) if hasattr(method, "settle") else state
+
+    def floats_to(self, message: Any, clients: np.ndarray) -> int:
+        """Floats per trajectory of a message to clients (R, m)."""
+        if hasattr(message, "counted"):  # clients are sent different numbers
+            numbers = getattr(message, *message.counted)
+            return int(np.take_along_axis(numbers, clients, axis=1).sum()) // self.R
+        m = clients.shape[1]
+        return m * floats_of(message, self.R) - self._others(message, m)
 
     def _others(self, message: Any, m: int) -> int:
         """Floats of fields named in ``per_client``, (R, K, ...), that are not for the client they go to."""
