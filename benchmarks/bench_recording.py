@@ -9,7 +9,10 @@ from fedconvex import FedAvg, Logistic, Problem, Squared, iterate, run
 from fedconvex.datasets import linear_federation, logistic_federation
 
 K, PER, TAU, STEP, MANY, ROUNDS = 20, 100, 5, 0.05, 256, 20
-CASES = (("squared", Squared(), linear_federation, 1.3), ("logistic", Logistic(), logistic_federation, 2.5))
+CASES = (
+    ("squared", Squared(), linear_federation, (1.3, None)),
+    ("logistic", Logistic(), logistic_federation, (2.0, 4.0)),
+)
 
 
 def direct(problem, W):
@@ -24,14 +27,14 @@ def main():
     """Measure CPU time of runs with and without recording every round."""
     title = f"Recording {MANY} trajectories: {K} clients, {PER} rows each, {TAU} local steps, batch 1"
     report = Report("recording", title, "µs per trajectory and round", 1e6, clock="cpu")
-    for name, loss, federation, bar in CASES:
+    for name, loss, federation, bars in CASES:
         for d in (2, 10):
             fed = federation(n_clients=K, n_features=d, rows_per_client=PER, seed=0).federation
             problem = Problem(fed, loss, l2=0.01)
             W = np.random.default_rng(0).normal(size=(MANY, d))
             off = np.abs(problem.measure(W).value / direct(problem, W) - 1.0).max()
             report.check(f"{name}, d = {d}: recorded value = NumPy", float(off), 1e-13)
-            for who, L in (("everyone", None), ("7 of 20", 7)):
+            for (who, L), bar in zip((("everyone", None), ("7 of 20", 7)), bars, strict=True):
                 method = FedAvg(step_size=STEP, local_steps=TAU, batch_size=1, participation=L)
 
                 def bare(method=method, problem=problem):
@@ -43,7 +46,7 @@ def main():
 
                 case, times = f"{name}, d = {d}, {who}", compare({"run": bare, "run, recorded": recorded}, repeats=15)
                 cost = [report.row(case, what, t, MANY * ROUNDS) for what, t in times.items()]
-                report.bar(f"{case}: recording / run", cost[1] / cost[0] - 1.0, bar if L is None else None)
+                report.bar(f"{case}: recording / run", cost[1] / cost[0] - 1.0, bar)
     report.write()
 
 

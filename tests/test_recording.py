@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedconvex import Federation, Logistic, Problem, Squared
-from fedconvex.losses.stable import softplus
+from fedconvex.losses.stable import log1p, softplus
 
 
 def awkward(seed, n=30, spread=1e-7, scale=1e6):
@@ -68,3 +68,32 @@ def test_softplus():
             exact = mpmath.log1p(mpmath.exp(mpmath.mpf(float(v))))
             assert abs(mpmath.mpf(softplus(float(v))) / exact - 1) < 1.2e-15, v
     assert np.isnan(softplus(np.nan)) and softplus(np.inf) == np.inf and softplus(-np.inf) < 1e-300
+
+
+def test_logarithms_of_products():
+    q = np.concatenate([[0.0, 1e-300, 2.0**-53, 0.4, 0.5, 1.0, 2.0**512], 10.0 ** np.linspace(-20, 20, 401)])
+    for v in q:
+        with mpmath.workdps(40):
+            exact = mpmath.log1p(mpmath.mpf(float(v)))
+            assert v == log1p(v) == 0.0 or abs(mpmath.mpf(log1p(float(v))) / exact - 1) < 1.2e-15, v
+    assert np.isnan(log1p(np.nan))
+
+
+@pytest.mark.parametrize("rows", [1, 6, 513])  # less than four at once, four and two, and more than one product holds
+@pytest.mark.parametrize("scale", [1.0, 35.0, 300.0])
+def test_sums_of_logistic_losses_keep_the_digits_of_small_ones(rows, scale):
+    """Losses down to e^-300, summed as the logarithm of a product: with factors 1 + t they, or digits, were lost."""
+    rng = np.random.default_rng(rows)
+    z, y = scale * (1.0 + rng.uniform(size=(rows, 1))), np.ones(rows)
+    y[: rows // 6 if scale < 300.0 else 0] = -1.0
+    problem = Problem(Federation.from_arrays(z, y, clients=np.zeros(rows)), Logistic())
+    many = problem.client_values(np.ones((9, 1)))[:, 0]
+    with mpmath.workdps(40):
+        exact = mpmath.fsum(mpmath.log1p(mpmath.exp(mpmath.mpf(-a))) for a in z[:, 0] * y) / rows
+        assert max(abs(mpmath.mpf(v) / exact - 1) for v in many) < 2e-15 + 1e-16 * scale  # e^x off by x eps for its x
+
+
+def test_sums_of_logistic_losses_tell_what_is_no_number():
+    problem = Problem(Federation.from_arrays([[1.0], [1.0], [-1.0]], [1.0, -1.0, 1.0], clients=[0, 0, 1]), Logistic())
+    values = problem.client_values(np.repeat([[np.nan], [np.inf], [0.0]], 3, axis=0))
+    assert np.isnan(values[:3]).all() and (values[3:6] == np.inf).all() and np.allclose(values[6:], np.log(2.0))

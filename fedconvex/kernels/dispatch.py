@@ -14,6 +14,8 @@ from fedconvex.losses import stable
 if not DISABLED:  # they rely on the order of their operations
     overload(stable.exp, {"contract"})(lambda x: stable.exp)
     overload(stable.softplus, {"contract"})(lambda x: stable.softplus)
+    overload(stable.twice_atanh, {"contract"})(lambda s: stable.twice_atanh)
+    overload(stable.log1p, {"contract"})(lambda q: stable.log1p)
     overload(stable.scaled_exp, False)(lambda c, x: stable.scaled_exp)
     overload(stable.excess, False)(lambda t: stable.excess)
     overload(stable.log_root_between, False)(lambda q, s: stable.log_root_between)
@@ -44,6 +46,11 @@ def by_method(stub: Callable) -> Callable:
 @by_method
 def value(loss, z, y):
     """l(z, y)."""
+
+
+@by_method
+def softplus_argument(loss, z, y):
+    """x with l(z, y) = log(1 + e^x), of losses that are such a function."""
 
 
 @by_method
@@ -134,16 +141,18 @@ def by_ridge(number, entries, inline="never"):
     return in_python
 
 
-def by_output(one, many, weighted=None, sparse=None):
+def by_output(one, many, weighted=None, sparse=None, softplus=None):
     """Return a function of (loss, X, ...): `one` for scalar losses, `many` for losses with n_classes.
 
-    Where they are given, `weighted` is for scalar losses of rows whose labels carry weights, and `sparse` instead of
-    `one` for rows of a CSR.
+    Where they are given, `weighted` is for scalar losses of rows whose labels carry weights, `sparse` instead of `one`
+    for rows of a CSR, and `softplus` for losses that are log(1 + e^x).
     """
 
     def choose(kind, dense):
         if hasattr(kind, "n_classes"):
             return many
+        if softplus is not None and hasattr(kind, "softplus_argument"):
+            return softplus
         if weighted is not None and hasattr(kind, "weighs"):
             return weighted
         return one if dense or sparse is None else sparse

@@ -148,44 +148,6 @@ def client_totals(loss, Z, y, ends, out):
     _totals(loss, Z, y, ends, out)
 
 
-@part
-def _scores(X, i, V, z):
-    d, R = V.shape
-    for r in range(R):
-        z[r] = X[i, 0] * V[0, r]
-    t = 1
-    while t + 2 < d:
-        a, b, c = X[i, t], X[i, t + 1], X[i, t + 2]
-        for r in range(R):
-            z[r] += a * V[t, r] + (b * V[t + 1, r] + c * V[t + 2, r])
-        t += 3
-    while t < d:
-        a = X[i, t]
-        for r in range(R):
-            z[r] += a * V[t, r]
-        t += 1
-
-
-@reduction
-def totals_of_many(loss, X, y, ptr, V, z, sums, out):
-    """out[r, k] = sum of l over client k's rows at model r, for dense rows and models V (d, R); z, sums: (R,) room.
-
-    The models stand side by side, so that short clients are as fast as long ones.
-    """
-    for k in range(out.shape[1]):
-        out[:, k] = 0.0
-        step = block_of(ptr[k + 1] - ptr[k])
-        for lo in range(ptr[k], ptr[k + 1], step):
-            for r in range(z.size):
-                sums[r] = 0.0
-            for i in range(lo, min(lo + step, ptr[k + 1])):
-                _scores(X, i, V, z)
-                for r in range(z.size):
-                    sums[r] += value(loss, z[r], y[i])
-            for r in range(z.size):
-                out[r, k] += sums[r]
-
-
 def _slopes_one(loss, Z, y):
     for i in range(y.size):
         for r in range(Z.shape[1]):

@@ -25,6 +25,10 @@ class Logistic(NamedTuple):
     (1000.0, -0.5)
     """
 
+    def softplus_argument(self, z, y):
+        """Return the x with l(z, y) = log(1 + e^x): sums of such losses are logarithms of products."""
+        return -y * z
+
     def value(self, z, y):
         """Return log(1 + exp(-y z)) without overflow."""
         return softplus(-y * z)

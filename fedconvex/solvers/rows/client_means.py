@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.kernels import row_losses
+from fedconvex.kernels.losses_of_many import totals_of_many
 
 CHUNK = 1 << 21  # scores held at once when many models are evaluated
 MANY = 8  # models from which on dense rows of at most _NARROW features are scored by one kernel
@@ -18,9 +19,9 @@ def client_means(p: Any, W: np.ndarray) -> np.ndarray:
     """Mean loss of every client of an objective at every flat model, (R, K)."""
     fed, R, y = p.federation, len(W), p.row_labels
     if R >= MANY and fed.d <= _NARROW and p.n_outputs == 1 and not fed.is_sparse:
-        out, z = np.empty((R, fed.K)), np.empty((2, R))
-        row_losses.totals_of_many(p.row_loss, fed.X, y, fed.ptr, np.ascontiguousarray(W.T), z[0], z[1], out)
-        return out / fed.sizes
+        out, V = np.empty((fed.K, R)), np.ascontiguousarray(W.T)
+        totals_of_many(p.row_loss, fed.X, y, fed.ptr, V, np.empty((6, R)), out)
+        return np.ascontiguousarray(out.T) / fed.sizes
     out, step = np.zeros((R, fed.K)), max(1, CHUNK // (R * p.n_outputs))
     for lo in range(0, fed.n, step):
         hi = min(fed.n, lo + step)
