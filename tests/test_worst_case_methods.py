@@ -420,12 +420,12 @@ def test_planted_errors_in_methods_are_seen(monkeypatch):
     """A SCAFFOLD whose server forgets N/S, and one whose option II divides by K + 1, are other methods."""
     setting = PARTICIPATION[7]
     true = worst_case(setting[4], setting[0], setting[1])
-    right = methods._scaffold_round
+    right = methods.scaffold_step
 
     def forgetful(problem, clients, x, c_i, eta, K, option, eta_g):
         return right(problem, clients, x, c_i, eta, K, option, eta_g * len(clients) / len(problem.p))
 
-    monkeypatch.setattr(methods, "_scaffold_round", forgetful)
+    monkeypatch.setattr(methods, "scaffold_step", forgetful)
     assert worst_case(setting[4], setting[0], setting[1]).lower > true.upper * 1.01
 
 

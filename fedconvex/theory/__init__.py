@@ -4,6 +4,9 @@ The theorems stand in `fedconvex.theorems`, a file each: ``from fedconvex.theore
 """
 
 from fedconvex.theory.bound import (
+    LAST_SYNCHRONISED,
+    MEAN_SQUARE_DEVIATION,
+    SHADOW_AVERAGE,
     AssumptionError,
     Bound,
     Hypothesis,
@@ -15,6 +18,9 @@ from fedconvex.theory.bound import (
 from fedconvex.theory.moments import Moments, StackedMoments, WeightMoments
 
 __all__ = [
+    "LAST_SYNCHRONISED",
+    "MEAN_SQUARE_DEVIATION",
+    "SHADOW_AVERAGE",
     "AssumptionError",
     "Bound",
     "Hypothesis",

@@ -60,6 +60,11 @@ def domain_losses(q: Any) -> np.ndarray:
     q : float or array (...)
         The probability that the model gives to the outcome 1.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If q is not strictly between 0 and 1.
+
     Examples
     --------
     >>> from fedconvex.theory.agnostic_example import domain_losses

@@ -14,6 +14,9 @@ from fedconvex._check import wrong_type
 from fedconvex.constants import AT_CENTRE, NO_MINIMISER, Constants
 
 __all__ = [
+    "LAST_SYNCHRONISED",
+    "MEAN_SQUARE_DEVIATION",
+    "SHADOW_AVERAGE",
     "AssumptionError",
     "Bound",
     "Hypothesis",

@@ -66,6 +66,11 @@ def skewness(domain_weights: Any, sizes: Any) -> Any:
     sizes : array (p,)
         Rows m_k of the domains; mbar_k are their shares.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If a size is below 1, or domain_weights is no mixture of as many domains.
+
     Examples
     --------
     >>> from fedconvex.theory.complexity import skewness
@@ -86,6 +91,11 @@ def cover_size(p: int, eps: float) -> int:
         Domains.
     eps : float
         Radius of the cover in the l1 norm, positive.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If p is below 1, or eps below 1e-9.
 
     Examples
     --------
@@ -148,6 +158,11 @@ def rademacher(
     seed : int
         Key of the sign vectors.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If values is no matrix, hypotheses by rows, of finite numbers, domain_weights no mixture, or signs below 2.
+
     Examples
     --------
     >>> from fedconvex.theory.complexity import rademacher
@@ -199,6 +214,12 @@ def linear_complexity(
     lipschitz : float
         Of the loss in the score.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If row_norms and domain are not one number per row, domain_weights is no mixture, or radius or lipschitz is
+        negative.
+
     Examples
     --------
     >>> from fedconvex.theory.complexity import linear_complexity
@@ -225,6 +246,13 @@ def vc_complexity(domain_weights: Any, sizes: Any, dimension: int) -> float:
         Rows of the domains, m in all.
     dimension : int
         d, the VC dimension.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If dimension is below 1, or domain_weights no mixture.
+    AssumptionError
+        If dimension exceeds the number of rows.
 
     Examples
     --------
@@ -253,6 +281,11 @@ def finite_complexity(domain_weights: Any, sizes: Any, hypotheses: int, *, large
         H.
     largest : float
         M, the largest absolute loss.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If largest is negative, hypotheses below 1, or domain_weights no mixture.
 
     Examples
     --------
@@ -297,6 +330,11 @@ def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
         The sum, at least 0.
     parts : int
         Length of the vectors, 1 to 100.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If total is negative, or parts not in 1, ..., 100.
 
     Examples
     --------

@@ -157,6 +157,11 @@ def filtered_round(problem: Problem, response: Callable[[np.ndarray], np.ndarray
     server_step : float
         Of the server along the mean of the moves.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If response is no function that keeps the shape of its array, or server_step not positive.
+
     Examples
     --------
     >>> import numpy as np
@@ -195,6 +200,11 @@ def fedavg_round(problem: Problem, *, step_size: float, local_steps: Any, server
     local_steps : int or array (K,)
         E, or E_k of every client.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If a step is not positive, or a number of local steps below 1.
+
     Examples
     --------
     >>> from fedconvex import Federation, Problem, Squared
@@ -217,6 +227,11 @@ def fednova_round(problem: Problem, *, step_size: float, local_steps: Any, serve
     ----------
     problem, step_size, local_steps, server_step
         As for `fedavg_round`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a step is not positive, or a number of local steps below 1.
 
     Examples
     --------
@@ -243,6 +258,11 @@ def fedavg_filter(H: np.ndarray, *, step_size: float, local_steps: int) -> np.nd
         eta, positive.
     local_steps : int
         E, at least 1.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If step_size is not positive, or local_steps below 1.
 
     Examples
     --------
@@ -289,6 +309,11 @@ def fedprox_round(problem: Problem, *, proximal_mu: float, server_step: float = 
     server_step : float
         Of the server along the mean of the moves.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If proximal_mu is not positive.
+
     Examples
     --------
     >>> from fedconvex import Federation, Problem, Squared
@@ -319,6 +344,11 @@ def fedprox_inexact_round(
     server_step : float
         Of the server along the mean of the moves.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If proximal_mu is negative, step_size not positive, or local_steps below 1.
+
     Examples
     --------
     >>> from fedconvex import Federation, Problem, Squared
@@ -341,6 +371,11 @@ def first_order_bias(problem: Problem, lag: float) -> np.ndarray:
         Least squares with regular H.
     lag : float
         eta (E - 1)/2 for FedAvg, 1/proximal_mu for FedProx with exact prox.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If lag is negative.
 
     Examples
     --------

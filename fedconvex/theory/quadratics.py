@@ -154,6 +154,11 @@ def spectrum(H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     H : array (d, d)
         Symmetric.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If H is not square.
+
     Examples
     --------
     >>> import numpy as np

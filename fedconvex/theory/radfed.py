@@ -113,6 +113,11 @@ class RADFedMoments:
     redistributions : int
         S, trainings of every model between two averages.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If models is not in 1, ..., K, redistributions below 1, or step_size not one number.
+
     Examples
     --------
     >>> from fedconvex import Federation, Problem, Squared

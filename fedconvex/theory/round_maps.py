@@ -68,6 +68,11 @@ def scaffold_round(
     option : 1 or 2
         c_i^+ = grad f_i(x), or the mean of the K gradients.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If a step is not positive, local_steps below 1, or option neither 1 nor 2.
+
     Examples
     --------
     >>> from fedconvex import Federation, Problem, Squared
@@ -110,6 +115,11 @@ def scaffold_split(problem: Problem, z: Any) -> Scaffold:
     z : array ((K + 1) d,)
         x, then the controls client by client.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If z is no state of SCAFFOLD on the problem.
+
     Examples
     --------
     >>> from fedconvex import Federation, Problem, Squared
@@ -135,6 +145,11 @@ def control_error(problem: Problem, controls: Any) -> float:
     controls : array (K, *model)
         c_k.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If controls are not one gradient per client.
+
     Examples
     --------
     >>> from fedconvex import Federation, Problem, Squared
@@ -158,6 +173,11 @@ def hedging_optimum(problem: Problem, *, rho: float) -> np.ndarray:
         Of a smooth loss.
     rho : float
         Penalty of progressive hedging, positive.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If rho is not positive.
 
     Examples
     --------
@@ -183,6 +203,11 @@ def hedging_round(problem: Problem, *, rho: float) -> Affine:
         Least squares.
     rho : float
         Penalty of progressive hedging, positive.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If rho is not positive.
 
     Examples
     --------

@@ -297,6 +297,11 @@ def agnostic_best_steps(c: AgnosticConstants, *, rounds: int, entropic: bool = F
     entropic : bool
         For exponentiated gradients of the domain weights; else for projected ones.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If c is no `AgnosticConstants`, or rounds is below 1.
+
     Examples
     --------
     >>> from fedconvex import Federation, Logistic, Problem

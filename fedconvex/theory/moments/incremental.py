@@ -22,7 +22,7 @@ import numpy as np
 from fedconvex._check import bad, instance, real, vector
 from fedconvex.constants import noise_factor
 from fedconvex.problems import Problem
-from fedconvex.theory.moments.weights import mixing_of, per_client
+from fedconvex.theory.moments.weights import Mixing, mixing_of, per_client
 
 UNIT = 8.0 * float(np.finfo(float).eps)
 
@@ -48,6 +48,11 @@ def incremental_noise2(
     participation, batch_size, local_steps
         As for `Moments`; batches are drawn without replacement.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If w is not one model of the problem, step_size not in (0, 1e100], or averages do not have weights of sum one.
+
     Examples
     --------
     One client, F = w^2/2, two steps of size mu/2 from w = 1: d = (0 - mu/2)/2.
@@ -62,9 +67,7 @@ def incremental_noise2(
     instance("incremental_noise2: problem", problem, Problem)
     w = vector("incremental_noise2: w", w, problem.federation.d)
     step_size = real("incremental_noise2: step_size", step_size, low=0.0, high=1e100, strict=True)
-    fed, d, mixing = problem.federation, problem.federation.d, mixing_of(participation, problem)
-    if mixing.left is not None:
-        raise bad("incremental_noise2: participation", "have weights that sum to one", f"{participation!r}")
+    fed, d, mixing = problem.federation, w.size, _averaging(participation, problem)
     B = fed.sizes if batch_size is None else per_client("incremental_noise2: batch_size", batch_size, fed.K)
     phi = np.broadcast_to(noise_factor(fed.sizes, B, False), (fed.K,))
     steps = per_client("incremental_noise2: local_steps", local_steps, fed.K)
@@ -73,17 +76,24 @@ def incremental_noise2(
         (X, y), E = fed.client_rows(k), int(steps[k])
         r, a = X @ w - y, step_size / E
         first[k], second[k] = _client(X, problem.weigh(k, X), r, w, problem.ridge, a, float(phi[k]), E)
-        norms, length = np.linalg.norm(X, axis=1), float(np.linalg.norm(w))
-        heavy = problem.weigh(k, norms)
+        heavy, length = problem.weigh(k, norms := np.linalg.norm(X, axis=1)), float(np.linalg.norm(w))
         push = UNIT * (np.mean(heavy * (2.0 * norms * length + np.abs(r))) + problem.l2 * length)
         off = max(off, (float(np.mean(heavy * norms)) + problem.l2) * step_size * float(push))
         longest = (float(np.max(heavy * norms)) + problem.l2) * step_size  # of variances, equal squares are subtracted
         lost += UNIT * E * float(phi[k]) * float(np.mean((heavy * r) ** 2)) * longest**2
     own = mixing.scale @ mixing.u**2
-    value = float(mixing.own @ second - own @ np.sum(first**2, axis=1))
-    value = max(value + float(mixing.scale @ np.sum((mixing.u @ first) ** 2, axis=1)), 0.0)
+    apart = float(mixing.own @ second - own @ np.sum(first**2, axis=1))
+    value = max(apart + float(mixing.scale @ np.sum((mixing.u @ first) ** 2, axis=1)), 0.0)
     size = float(mixing.own @ second + own @ second) * (2 * d + 1) * int(steps.max())
     return value, UNIT * size + lost + 2.0 * float(np.sqrt(value)) * off + off**2
+
+
+def _averaging(participation: Any, problem: Problem) -> Mixing:
+    """Return how clients are averaged, with weights of sum one."""
+    mixing = mixing_of(participation, problem)
+    if mixing.left is not None:
+        raise bad("incremental_noise2: participation", "have weights that sum to one", f"{participation!r}")
+    return mixing
 
 
 def _client(

@@ -72,21 +72,23 @@ from fedconvex.theory.worst_case.hard_instances import (
     noise_bias,
 )
 from fedconvex.theory.worst_case.interpolation import Interpolant
+from fedconvex.theory.worst_case.method_rounds import (
+    fedavg_round,
+    fedlin_round,
+    fedprox_round,
+    gradient_descent_round,
+    hedging_round,
+    scaffold_round,
+)
 from fedconvex.theory.worst_case.methods import (
     accelerated,
     fedavg,
-    fedavg_round,
     fedlin,
-    fedlin_round,
     fedprox,
-    fedprox_round,
     gradient_descent,
-    gradient_descent_round,
     heavy_ball,
     hedging,
-    hedging_round,
     scaffold,
-    scaffold_round,
 )
 from fedconvex.theory.worst_case.oracles import Client, Iterates, Oracle
 from fedconvex.theory.worst_case.programme import Size, programme_size

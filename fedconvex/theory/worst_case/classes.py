@@ -22,6 +22,11 @@ class Heterogeneity:
     zeta : float
         The limit, at least 0, in the units of a gradient.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If zeta is negative.
+
     Examples
     --------
     >>> from fedconvex.theory.worst_case import AtOptimum, Heterogeneity, Shift
@@ -45,6 +50,11 @@ class AtOptimum(Heterogeneity):
     zeta : float
         zeta_*, at least 0, in the units of a gradient.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If zeta is negative.
+
     Examples
     --------
     >>> from fedconvex.theory.worst_case import AtOptimum, Problems, fedavg, worst_case
@@ -61,6 +71,11 @@ class UniformUpper(Heterogeneity):
     zeta : float
         At least 0, in the units of a gradient.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If zeta is negative.
+
     Examples
     --------
     >>> from fedconvex.theory.worst_case import Problems, UniformUpper, fedavg, worst_case
@@ -76,6 +91,11 @@ class Shift(Heterogeneity):
     ----------
     zeta : float
         Largest ‖b_i‖, at least 0, in the units of a gradient.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If zeta is negative.
 
     Examples
     --------

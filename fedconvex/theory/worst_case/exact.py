@@ -201,6 +201,11 @@ def ratio_table(bounds: Mapping[str, _Valued], worst: _Interval) -> dict[str, Ra
     bounds : mapping from str to object with ``value``
     worst : WorstCase or Bracket
 
+    Raises
+    ------
+    TypeError
+        If bounds is no mapping of names to `Bound`, or worst has no lower and upper end.
+
     Examples
     --------
     >>> from fedconvex.theory.worst_case import Bracket, closed_form_homogeneous, ratio_table
@@ -350,6 +355,11 @@ def uniform_bracket(method: Method, problems: Problems, metric: str | Quantity |
     problems : Problems
         Its heterogeneity gives zeta.
 
+    Raises
+    ------
+    TypeError
+        If problems is no `Problems`.
+
     Examples
     --------
     >>> from fedconvex.theory.worst_case import Problems, UniformUpper, fedavg, uniform_bracket
@@ -376,6 +386,11 @@ def terms(
     ----------
     method, problems, metric, limit
         As for `worst_case`.
+
+    Raises
+    ------
+    TypeError
+        If problems is no `Problems`.
 
     Examples
     --------

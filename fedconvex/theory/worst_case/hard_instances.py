@@ -131,6 +131,12 @@ def drifting(L: float, D: float, zeta: float, *, step_size: float, local_steps: 
         Below 2/L.
     local_steps, rounds : int
 
+    Raises
+    ------
+    ValueError, TypeError
+        If L is not positive, D or zeta negative, or local_steps or rounds below 1; if step_size is not in [1e-12/L,
+        2/L).
+
     Examples
     --------
     >>> from fedconvex.theory.worst_case import drifting
@@ -157,6 +163,11 @@ def crossing(L: float, D: float, *, step_size: float, local_steps: int, rounds: 
     step_size : float
         Below 2/L.
     local_steps, rounds : int
+
+    Raises
+    ------
+    ValueError, TypeError
+        If L or D is not positive, local_steps or rounds below 1, or step_size not in [1e-12/L, 2/L).
 
     Examples
     --------
@@ -185,6 +196,11 @@ def drifting_slowly(
     ----------
     L, D, zeta, step_size, local_steps, rounds
         As for `drifting`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If L or D is not positive, zeta negative, local_steps or rounds below 1, or step_size not in [1e-12/L, 2/L).
 
     Examples
     --------
@@ -220,6 +236,11 @@ def noise_bias(L: float, sigma: float, *, step_size: float, local_steps: int) ->
     local_steps : int
         At most 16: all outcomes are followed.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If sigma is not in [0, 1e100], local_steps not in 1, ..., 16, or step_size not in [1e-12/L, 2/L).
+
     References
     ----------
     Iterate bias: Woodworth et al. (ICML 2020) and Glasgow, Yuan and Ma (AISTATS 2022), whose lower bounds for equal
@@ -253,6 +274,11 @@ def communication_bound(L: float, D: float, rounds: int) -> float:
     L, D : float
     rounds : int
 
+    Raises
+    ------
+    ValueError, TypeError
+        If rounds is below 1, or a constant not positive.
+
     Examples
     --------
     >>> from fedconvex.theory.worst_case import communication_bound
@@ -276,6 +302,11 @@ def drift_bound(L: float, D: float, zeta: float, local_steps: int, rounds: int) 
     L, D, zeta : float
         Smoothness, ‖x^0 - x*‖, (mean ‖grad f_i(x*)‖^2)^{1/2}.
     local_steps, rounds : int
+
+    Raises
+    ------
+    ValueError, TypeError
+        If L is not positive, D or zeta negative, or local_steps or rounds below 1.
 
     Examples
     --------

@@ -143,6 +143,11 @@ def contraction(
     limit : int
         Largest Gram matrix to attempt; ValueError above.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If rounds is below 1, tolerance not in [1e-8, 0.1], or the Gram matrix larger than limit.
+
     Examples
     --------
     Gradient descent: max(|1 - eta L|, |1 - eta mu|)^2.
@@ -161,9 +166,7 @@ def contraction(
     lower = _quadratics(round, problems, h)
     step = _traced(round, problems, h)
     if step.gram > whole("contraction: limit", limit, low=1):
-        raise bad(
-            "contraction", f"stay within a Gram matrix of {limit}", step.gram, "take fewer clients or local steps"
-        )
+        raise bad("contraction", f"stay within a Gram matrix of {limit}", step.gram, "take fewer clients or steps")
     search = _Search(step)
     found = search.at(lower**h * (1.0 + tolerance)) if lower < 1.0 else None
     low, high = lower, lower * (1.0 + tolerance)
