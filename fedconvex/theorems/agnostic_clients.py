@@ -72,6 +72,13 @@ def client_agnostic(shares: Any, *, value: float) -> Bound:
     value : float
         min_w max_c L_c(w).
 
+    Raises
+    ------
+    ValueError, TypeError
+        If shares is no matrix, or value not one number.
+    AssumptionError
+        If rows of shares are no mixtures.
+
     Examples
     --------
     >>> from fedconvex.theorems.agnostic_clients import client_agnostic

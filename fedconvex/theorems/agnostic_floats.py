@@ -70,6 +70,11 @@ def floats_per_round(*, clients: int, size: int, domains: int, per_domain: int =
     per_domain, once : int
         Numbers of a client besides two models, as `COUNTS` has them by method: for every domain, and once.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If domains, clients or size is below 1, or another number negative.
+
     Examples
     --------
     >>> from fedconvex.methods import AgnosticFedAvg

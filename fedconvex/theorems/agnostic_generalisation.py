@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedconvex.fields import inside
 from fedconvex.simplex.uncertainty import Point, Simplex
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.domain_instances import (
@@ -33,6 +34,7 @@ from fedconvex.theorems.parts.samples import (
     direct_means,
     exact_excess,
     excess,
+    hypotheses_of,
     only_the_start,
     quantile,
     sample_constants,
@@ -212,6 +214,11 @@ def cover_bound(
     distance : float
         min over Lambda of ‖D - D_lambda‖_1, for a distribution D outside.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If delta is not in (0, 1), rows or cover is below 1, largest not positive, or another number negative.
+
     Examples
     --------
     >>> from fedconvex.theorems.agnostic_generalisation import cover_bound
@@ -220,7 +227,7 @@ def cover_bound(
     >>> round(bound.value, 4)
     0.1776
     """
-    e, d = real("eps", eps, low=0.0), _probability(delta)
+    e, d = real("eps", eps, low=0.0), inside("delta", delta)
     M, m = real("largest", largest, low=0.0, strict=True), whole("rows", rows, low=1)
     size = whole("cover", cover, low=1)
     terms = {
@@ -243,13 +250,19 @@ def vertex_bound(empirical: Any, complexity: Any, sizes: Any, *, delta: float, l
     delta, largest : float
         Probability of failure, and M.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If the numbers per domain are not of one length, a size is below 1, delta not in (0, 1), or largest not
+        positive.
+
     Examples
     --------
     >>> from fedconvex.theorems.agnostic_generalisation import vertex_bound
     >>> round(vertex_bound([0.1, 0.2], [0.02, 0.03], [5000, 5000], delta=0.05).value, 4)
     0.2792
     """
-    d, M = _probability(delta), real("largest", largest, low=0.0, strict=True)
+    d, M = inside("delta", delta), real("largest", largest, low=0.0, strict=True)
     L, R, m = (
         vector(name, np.atleast_1d(raw(name, v)))
         for name, v in zip(("empirical", "complexity", "sizes"), (empirical, complexity, sizes), strict=True)
@@ -311,13 +324,18 @@ def excess_direct(mean: Any, spread: Any, *, delta: float, largest: float = 1.0)
     delta, largest : float
         Probability of failure, and M.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If mean and spread are not of one length, a spread is negative, delta not in (0, 1), or largest not positive.
+
     Examples
     --------
     >>> from fedconvex.theorems.agnostic_generalisation import excess_direct
     >>> round(excess_direct([0.0], [1.0 / 50.0], delta=0.05).value, 4)
     0.1731
     """
-    d, M = _probability(delta), real("excess_direct: largest", largest, low=0.0, strict=True)
+    d, M = inside("delta", delta), real("excess_direct: largest", largest, low=0.0, strict=True)
     E, v = vector("excess_direct: mean", mean), vector("excess_direct: spread", spread)
     if E.shape != v.shape:
         raise bad("excess_direct", "be given one number per extreme point, twice", f"{E.shape}, {v.shape}")
@@ -337,20 +355,7 @@ def _bounded(M: float) -> tuple[Hypothesis, ...]:
     )
 
 
-def _probability(delta: float) -> float:
-    if not 0.0 < real("delta", delta) < 1.0:
-        raise bad("delta", "lie strictly between 0 and 1", delta)
-    return float(delta)
-
-
 # ---------------------------------------------------------------- read off a setting
-
-
-def _told(G: HypothesisClass, m: np.ndarray) -> tuple[Hypothesis, ...]:
-    return (
-        Hypothesis("a class on the population's rows", G.words),
-        Hypothesis("rows per domain", " ".join(map(str, m[:8].tolist())) + (" ..." if m.size > 8 else "")),
-    )
 
 
 def _cover(s: Setting, G: HypothesisClass, m: np.ndarray, R: float) -> Reading:
@@ -360,7 +365,7 @@ def _cover(s: Setting, G: HypothesisClass, m: np.ndarray, R: float) -> Reading:
     size, eps = (cover_size(p, s.method.eps), s.method.eps) if whole_simplex else (1, 0.0)
     skew = max(float(skewness(lam, m)) for lam in corners)
     at = {"rows": int(m.sum()), "cover": size, "eps": eps, "delta": s.method.delta, "largest": G.largest}
-    return Reading({"complexity": R, "skew": skew, **at}, _told(G, m))
+    return Reading({"complexity": R, "skew": skew, **at}, hypotheses_of(G, m))
 
 
 def _read_cover(s: Setting) -> Reading:
@@ -386,14 +391,14 @@ def _read_vertices(s: Setting) -> Reading:
     p = len(G.tables)
     m = s.method.drawn(p, s.rounds)
     R = complexities(G, s, m, np.eye(p))
-    return Reading({"complexity": R, "sizes": m, "delta": s.method.delta, "largest": G.largest}, _told(G, m))
+    return Reading({"complexity": R, "sizes": m, "delta": s.method.delta, "largest": G.largest}, hypotheses_of(G, m))
 
 
 def _read_direct(s: Setting) -> Reading:
     G = class_of("the direct agnostic bound", s)
     m, corners = s.method.drawn(len(G.tables), s.rounds), corners_of(s, len(G.tables))
     told = {"mean": direct_means(G, s, m, corners), "spread": corners**2 @ (1.0 / m)}
-    return Reading(told | {"delta": s.method.delta, "largest": G.largest}, _told(G, m))
+    return Reading(told | {"delta": s.method.delta, "largest": G.largest}, hypotheses_of(G, m))
 
 
 _ABOUT: dict[str, Any] = {

@@ -160,6 +160,11 @@ def agnostic_rate(
     sigma2_w, sigma2_lambda : float
         Largest variances.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If rounds is below 1, or a constant negative.
+
     Examples
     --------
     >>> from fedconvex.theorems.agnostic_rate import agnostic_rate
@@ -194,6 +199,11 @@ def agnostic_rate_any_steps(
     step_size, domain_step_size : float
         gamma_w, gamma_lambda.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If constants are not `AgnosticConstants`, a step is not positive, or rounds below 1.
+
     Examples
     --------
     >>> from fedconvex import Federation, Logistic, Problem
@@ -225,6 +235,11 @@ def agnostic_rate_entropic(
     ----------
     constants, rounds, step_size, domain_step_size
         As for `agnostic_rate_any_steps`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If constants are not `AgnosticConstants`, a step is not positive, or rounds below 1.
 
     Examples
     --------
@@ -346,6 +361,11 @@ def saddle_steps(published: bool = False, **settings: Any) -> MethodRule:
         As for `with_steps`.
     **settings
         Of `AFL`.
+
+    Raises
+    ------
+    TypeError
+        If published is neither True nor False.
 
     Examples
     --------

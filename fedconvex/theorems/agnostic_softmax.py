@@ -88,6 +88,11 @@ def softmax_sandwich(*, domains: int, mu: float) -> Bound:
     mu : float
         Sharpness of the softmax, positive.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If domains is below 1, or mu not positive.
+
     Examples
     --------
     >>> from fedconvex.theorems.agnostic_softmax import softmax_sandwich
@@ -107,6 +112,11 @@ def softmax_optimum(*, domains: int, mu: float) -> Bound:
         p.
     mu : float
         Sharpness of the softmax, positive.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If domains is below 1, or mu not positive.
 
     Examples
     --------

@@ -117,6 +117,11 @@ def approximate_newton(constants: Constants, *, radius: float, stages: int, star
     start_gap : float, optional
         F(w_0) - F*; default its bound L D^2/2.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If start_gap, stages or radius is negative.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants

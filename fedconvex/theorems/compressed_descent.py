@@ -128,6 +128,11 @@ def compressed_descent_step(constants: Constants, *, delta: float) -> float:
     delta : float
         Of the compressor, E‖C(x) - x‖^2 <= (1 - delta) ‖x‖^2; s = (1 - delta)^(1/2).
 
+    Raises
+    ------
+    ValueError, TypeError
+        If delta is not in (0, 1].
+
     Examples
     --------
     >>> from fedconvex.constants import Constants

@@ -242,6 +242,11 @@ def scaffold_factor(constants: Constants, *, step_size: float, local_steps: int,
     local_steps : int
         tau, at least 1.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If a step is not positive, or local_steps below 1.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants

@@ -355,6 +355,13 @@ def optimal_step(constants: TrackingConstants, *, drift_covariance: Any, **agent
     **agents
         participation, batch_size, local_steps, as for `msd_paper`.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If constants are not `TrackingConstants`, or drift_covariance is no matrix of their size.
+    AssumptionError
+        If the formula's matrices are missing, or there is no gradient noise.
+
     Examples
     --------
     >>> import numpy as np

@@ -144,6 +144,11 @@ def gradient_noise(problem: Problem, w: Any, **agents: Any) -> Bound:
     participation, batch_size, local_steps : int, int or array (K,), optional
         As for `fedconvex.theorems.parts.tracking.sampling`.
 
+    Raises
+    ------
+    TypeError
+        If problem is no `Problem`.
+
     Examples
     --------
     >>> import numpy as np
@@ -177,6 +182,11 @@ def gradient_noise_paper(constants: TrackingConstants, distance: float, **agents
     **agents
         participation, batch_size, local_steps, as for `fedconvex.theorems.dynamic_msd.msd_paper`.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If constants are not `TrackingConstants`, or distance is negative.
+
     Examples
     --------
     >>> import numpy as np
@@ -204,6 +214,11 @@ def gradient_noise_sharp(constants: TrackingConstants, distance: float, **agents
     ----------
     constants, distance, **agents
         As for `gradient_noise_paper`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If constants are not `TrackingConstants`, or distance is negative.
 
     Examples
     --------
@@ -237,6 +252,13 @@ def incremental_noise(constants: TrackingConstants, distance: float, *, step_siz
         As for `gradient_noise_paper`.
     step_size : float
         mu; a local step is mu/E_k.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If constants are not `TrackingConstants`, step_size is not positive, or distance negative.
+    AssumptionError
+        If the step is so long that local steps expand.
 
     Examples
     --------
@@ -274,6 +296,14 @@ def incremental_noise_at(
         ‖grad P_k(w)‖^2 and V_k(w).
     step_size : float
         mu; a local step is mu/E_k.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If constants are not `TrackingConstants`, step_size is not positive, or moments are not those of
+        `client_moments`.
+    AssumptionError
+        If the step is so long that local steps expand.
 
     Examples
     --------

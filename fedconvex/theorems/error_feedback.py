@@ -148,6 +148,11 @@ def error_feedback_step(constants: Constants, *, delta: float) -> float:
     delta : float
         Of the compressor, E‖C(x) - x‖^2 <= (1 - delta) ‖x‖^2.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If delta is not in (0, 1].
+
     Examples
     --------
     >>> from fedconvex.constants import Constants

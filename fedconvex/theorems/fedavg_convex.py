@@ -182,6 +182,13 @@ def fedavg_convex_best_step(constants: Constants, *, local_steps: int, rounds: i
     constants, local_steps, rounds
         As for `fedavg_convex_step`.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If local_steps or rounds is below 1.
+    AssumptionError
+        If a constant is missing or negative, weights are unequal, or the best step is 0.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants
@@ -230,6 +237,13 @@ def fedavg_convex_tuned(
         ``PRINTED`` (2, 2, 5, 19), or ``SHARPER`` (2, 1.5, 4.5, 18.5), what (15) and (16) really give.
     step_size : float, optional
         The step that was taken: it must be (16), which is the default.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If local_steps or rounds is below 1, or step_size not positive.
+    AssumptionError
+        If a constant is missing or negative, weights are unequal, or the step is another one.
 
     Examples
     --------

@@ -132,6 +132,13 @@ def fedavg_bias(constants: Constants, clients: Spread, *, step_size: float, loca
     step_size, local_steps : float, int
         eta < 2/L, E.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If clients are no `Spread`, step_size is not positive, or local_steps below 1.
+    AssumptionError
+        If the contraction is too close to 1 for double precision.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants
@@ -160,6 +167,11 @@ def fedprox_bias(constants: Constants, clients: Spread, *, proximal_mu: float) -
         tau_rms and zeta_star of the clients.
     proximal_mu : float
         Positive, in the units of mu.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If clients are no `Spread`, or proximal_mu is not positive.
 
     Examples
     --------

@@ -167,6 +167,11 @@ def fedprox_sharp(constants: Constants, *, value: float, gradient_norm: float, *
     constants, value, gradient_norm, **setting
         As for `fedprox`, without participants.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If gradient_norm is negative, or value not finite.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants
@@ -185,6 +190,11 @@ def fedprox_convex(constants: Constants, *, value: float, gradient_norm: float, 
     ----------
     constants, value, gradient_norm, **setting
         As for `fedprox_sharp`, without nonconvexity.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If gradient_norm is negative, or value not finite.
 
     Examples
     --------
@@ -330,6 +340,11 @@ def few_draws(clients: int) -> ProportionalSampling:
     ----------
     clients : int
         How many there are, at least 1.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If clients is below 1.
 
     Examples
     --------

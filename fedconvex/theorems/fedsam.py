@@ -196,6 +196,13 @@ def sam_error(constants: Constants, *, rho: float) -> Bound:
     rho : float
         r, the radius of SAM's perturbation, at least 0.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If rho is negative.
+    AssumptionError
+        If L is missing.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants

@@ -119,6 +119,13 @@ def game_certificate(gradients: Any, strategies: Any, bound: float) -> Bound:
     bound : float
         B.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If gradients and strategies are no matrices of one shape, or bound is not positive.
+    AssumptionError
+        If a strategy is outside of its box.
+
     Examples
     --------
     >>> from fedconvex.theorems.games import game_certificate

@@ -106,6 +106,11 @@ def hedging_factor(constants: Constants, *, rho: float) -> float:
     rho : float
         The penalty.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If rho is not positive.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants
@@ -125,6 +130,11 @@ def hedging_best_rho(constants: Constants) -> float:
     ----------
     constants : Constants
         L, and mu of the least convex client, positive.
+
+    Raises
+    ------
+    AssumptionError
+        If L or mu is missing, or mu = 0.
 
     Examples
     --------

@@ -117,6 +117,14 @@ def hybrid_dual_rate(
     start_gap : float
         D* - D(alpha_0).
 
+    Raises
+    ------
+    ValueError, TypeError
+        If l2 is not positive, rows is below 1, moves not in 1, ..., rows, share not in [0, 1], or another number
+        negative.
+    AssumptionError
+        If mu = 0: the loss is not smooth.
+
     Examples
     --------
     >>> from fedconvex.theorems.hybrid import hybrid_dual_rate
@@ -181,6 +189,11 @@ def hybrid_reduction(value: float) -> Bound:
     Parameters
     ----------
     value : float
+
+    Raises
+    ------
+    ValueError, TypeError
+        If value is not finite.
 
     Examples
     --------

@@ -86,6 +86,11 @@ def li_drift(constants: Constants, *, local_steps: int, rounds: int) -> Bound:
     local_steps, rounds : int
         E and T.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If rounds or local_steps is below 1.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants
@@ -110,6 +115,13 @@ def li_sampling(constants: Constants, *, local_steps: int, rounds: int, scheme: 
     participants : int
         K, clients or draws a round.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If rounds or local_steps is below 1.
+    AssumptionError
+        If weights of the clients are missing.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants
@@ -132,6 +144,11 @@ def li_drift_sharp(constants: Constants, *, local_steps: int, rounds: int) -> Bo
     constants, local_steps, rounds
         As for `li_drift`.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If rounds or local_steps is below 1.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants
@@ -151,6 +168,13 @@ def li_sampling_sharp(constants: Constants, *, local_steps: int, rounds: int, sc
     ----------
     constants, local_steps, rounds, scheme, participants
         As for `li_sampling`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If rounds or local_steps is below 1.
+    AssumptionError
+        If weights of the clients are missing.
 
     Examples
     --------

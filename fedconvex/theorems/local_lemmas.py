@@ -99,6 +99,11 @@ def progress_lemma(*, L: float, step_size: float, distances: Any, drift: Any, no
     noise2 : float
         sum p_i^2 sigma_i^2.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If distances are not two, drift not one number per step, step_size is not positive, or L or noise2 negative.
+
     Examples
     --------
     >>> from fedconvex.theorems.local_lemmas import progress_lemma
@@ -130,6 +135,11 @@ def drift_lemma(constants: Constants, *, step_size: float, local_steps: int, rou
     step_size, local_steps, rounds : float, int, int
         eta <= 1/(4L), tau; the round does not matter.
 
+    Raises
+    ------
+    AssumptionError
+        If a constant is missing, or the step is too long.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants
@@ -154,6 +164,11 @@ def drift_lemma_sharp(constants: Constants, *, step_size: float, local_steps: in
     ----------
     constants, step_size, local_steps, rounds
         As for `drift_lemma`.
+
+    Raises
+    ------
+    AssumptionError
+        If a constant is missing, or step_size exceeds 2/L.
 
     Examples
     --------

@@ -63,6 +63,11 @@ def radfed_limit(bias: float) -> Bound:
     bias : float
         ‖w_inf - w*‖ of FedAvg with equal weights, and w* of the problem's own.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If bias is negative.
+
     Examples
     --------
     >>> from fedconvex.theorems.radfed_limit import radfed_limit

@@ -91,6 +91,11 @@ def scaffnew_identity(models: float, controls: float, probability: float) -> Bou
     probability : float
         p.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If probability is not in (0, 1], or models or controls is negative.
+
     Examples
     --------
     >>> from fedconvex.theorems.scaffnew import scaffnew_identity

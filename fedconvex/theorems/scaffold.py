@@ -180,6 +180,13 @@ def scaffold_weights(
     step_size, local_steps, rounds, server_step
         eta_l, K, T and eta_g, as for `scaffold`.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If a step is not positive, or local_steps or rounds below 1.
+    AssumptionError
+        If the step is so long that weights would not decay.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants
@@ -208,6 +215,13 @@ def scaffold_best_step(
         L, mu, and the number of clients.
     local_steps, participants, server_step
         As for `scaffold`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If local_steps is below 1, participants not in 1, ..., K, or server_step below 1.
+    AssumptionError
+        If a constant is missing.
 
     Examples
     --------

@@ -176,6 +176,11 @@ def accelerated_sdane_growth(*, proximal: float, mu: float, stages: int) -> floa
     stages : int
         T.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If proximal is not positive, or stages negative.
+
     Examples
     --------
     >>> from fedconvex.theorems.sdane import accelerated_sdane_growth

@@ -147,6 +147,13 @@ def svrg_factor(constants: Constants, *, step_size: float, inner_steps: int, noi
     noise_factor : float
         phi of the mini-batches: 1 for single rows, 0 for full batches.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If step_size is not positive, inner_steps below 1, or noise_factor not in [0, 1].
+    AssumptionError
+        If the step is so long that nothing contracts.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants
@@ -169,6 +176,11 @@ def svrg_best_step(constants: Constants, *, inner_steps: int, noise_factor: floa
     ----------
     constants, inner_steps, noise_factor
         As for `svrg_factor`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If inner_steps is below 1, or noise_factor not in [0, 1].
 
     Examples
     --------

@@ -107,6 +107,11 @@ def virtual_certificate(gradient: float, tau: float) -> Bound:
     tau : float
         Least eigenvalue of the priors' precisions.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If gradient is negative, or tau not positive.
+
     Examples
     --------
     >>> from fedconvex.theorems.virtual import virtual_certificate

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex.theorems.kit import *
+from fedconvex.theorems.parts.assumptions import same_conditionals
 from fedconvex.theorems.parts.rounding import model_rounding
 
 __all__ = [
@@ -109,6 +110,11 @@ def divergence(w_federated: Any, w_centralised: Any) -> float:
     w_federated, w_centralised : array, of one shape
         Models; the second is not zero.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If the models have different shapes or are not finite, or w_centralised is zero.
+
     Examples
     --------
     >>> from fedconvex.theorems.weight_divergence import divergence
@@ -133,6 +139,11 @@ def class_shares(problem: Problem) -> np.ndarray:
     ----------
     problem : Problem
         With labels of a few classes.
+
+    Raises
+    ------
+    TypeError
+        If problem is no `Problem`.
 
     Examples
     --------
@@ -162,6 +173,11 @@ def label_distance(problem: Problem) -> np.ndarray:
     problem : Problem
         With labels of a few classes.
 
+    Raises
+    ------
+    TypeError
+        If problem is no `Problem`.
+
     Examples
     --------
     >>> from fedconvex import Federation, Logistic, Problem
@@ -187,6 +203,11 @@ def gradient_gaps(problem: Problem, w: Any, *, step_size: float, local_steps: in
         eta, positive.
     local_steps : int
         T, at least 1.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If w is no model of the problem, step_size not positive, or local_steps below 1.
 
     Examples
     --------
@@ -224,6 +245,13 @@ def divergence_convex(
         eta <= 2/L_k, T.
     previous : float
         ‖w_f - w_c‖ at the start of the round.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If previous is negative, step_size not positive, local_steps below 1, or a path has another shape.
+    AssumptionError
+        If a constant is missing, a client not convex, or the step above 2/L.
 
     Examples
     --------
@@ -277,6 +305,13 @@ def divergence_zhao(
         eta, T.
     previous : float
         ‖w_f - w_c‖ at the start of the round.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If previous is negative, step_size not positive, local_steps below 1, or a path has another shape.
+    AssumptionError
+        If shares of classes do not sum to one, or a constant is negative or not finite.
 
     Examples
     --------
@@ -380,7 +415,7 @@ def _read_zhao(s: Setting) -> Reading:
     p, fed = s.problem, s.problem.federation
     labelled = traits(p.loss).task == "classification"
     labels = Hypothesis("labels that are classes", f"{p.loss!r}", labelled)
-    require(_ZHAO, labels, _same_conditionals(p))
+    require(_ZHAO, labels, same_conditionals(p))
     pooled = Federation.from_arrays(fed.X, fed.y, fed.y, sample_weight=fed.sample_weight)
     classes = Problem(pooled, p.loss, p.l2, "uniform", intercept=p.intercept)
     central, largest = _descent(s, s.rounds), np.empty((s.rounds, T - 1))
@@ -409,26 +444,6 @@ def _last_round(bound: Callable[[np.ndarray, float], Bound], along: np.ndarray) 
     for g in along[1:]:
         found = bound(g, found.value)
     return found
-
-
-def _same_conditionals(p: Problem) -> Hypothesis:
-    """Compare the empirical distributions of every class over the clients that hold it."""
-    fed = p.federation
-    seen: dict[float, tuple[int, np.ndarray, np.ndarray]] = {}
-    text = "all clients share the class conditionals"
-    for k in range(fed.K):
-        X, y = fed.client_rows(k)
-        weight = p.weigh(k, np.ones(y.size))
-        for label in np.unique(y[weight > 0.0]):
-            mine = (y == label) & (weight > 0.0)
-            points, code = np.unique(X[mine], axis=0, return_inverse=True)
-            counts = np.bincount(code.ravel(), weight[mine])
-            first = seen.setdefault(float(label), (k, points, counts / counts.sum()))
-            same = first[1].shape == points.shape and np.array_equal(first[1], points)
-            if not (same and np.allclose(first[2], counts / counts.sum(), rtol=0, atol=1e-12)):
-                who = f"clients {fed.labels[first[0]]} and {fed.labels[k]} differ in class {label:g}"
-                return Hypothesis(text, who, False)
-    return Hypothesis(text, f"rows of {len(seen)} classes compared")
 
 
 THEOREMS = (

@@ -82,6 +82,13 @@ def weighted_estimates(moves: Any, lengths: Any, slope: float) -> Bound:
     slope : float
         ‖grad F(w)‖_{J^{-1}}.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If slope is negative, or moves and lengths are not numbers of at least 0, one of each per client.
+    PrecisionError
+        If exp(d_k) overflows.
+
     Examples
     --------
     >>> from fedconvex.theorems.weighted_estimates import weighted_estimates

@@ -30,6 +30,11 @@ def afl_constants(problem: Problem, method: Any, start: Any = None) -> AgnosticC
     start : array, optional
         w_0; default zero.
 
+    Raises
+    ------
+    TypeError
+        If method is no `AFL`.
+
     Examples
     --------
     >>> from fedconvex import Federation, Problem, Squared
@@ -64,6 +69,11 @@ def with_steps(method: Any, problem: Problem, *, rounds: int, start: Any = None,
         T, which the steps are for.
     published : bool
         Whether they are 2R/(T (sigma^2 + G^2))^(1/2).
+
+    Raises
+    ------
+    TypeError
+        If published is neither True nor False.
 
     Examples
     --------

@@ -6,6 +6,7 @@ import numpy as np
 
 from fedconvex._check import instance, real, whole
 from fedconvex.constants import BOUND, EXACT, Constants
+from fedconvex.problems import Problem
 from fedconvex.theory.bound import AssumptionError, Hypothesis, known_constants, require
 
 
@@ -99,3 +100,23 @@ def known_scheme(scheme: str) -> Hypothesis:
     """Return the hypothesis that clients are drawn in a way that theorems know."""
     schemes = ("everyone", "proportional", "uniform")
     return Hypothesis("all devices, or scheme I or II", f"{scheme!r}", isinstance(scheme, str) and scheme in schemes)
+
+
+def same_conditionals(p: Problem) -> Hypothesis:
+    """Compare the empirical distributions of every class over the clients that hold it."""
+    fed = p.federation
+    seen: dict[float, tuple[int, np.ndarray, np.ndarray]] = {}
+    text = "all clients share the class conditionals"
+    for k in range(fed.K):
+        X, y = fed.client_rows(k)
+        weight = p.weigh(k, np.ones(y.size))
+        for label in np.unique(y[weight > 0.0]):
+            mine = (y == label) & (weight > 0.0)
+            points, code = np.unique(X[mine], axis=0, return_inverse=True)
+            counts = np.bincount(code.ravel(), weight[mine])
+            first = seen.setdefault(float(label), (k, points, counts / counts.sum()))
+            same = first[1].shape == points.shape and np.array_equal(first[1], points)
+            if not (same and np.allclose(first[2], counts / counts.sum(), rtol=0, atol=1e-12)):
+                who = f"clients {fed.labels[first[0]]} and {fed.labels[k]} differ in class {label:g}"
+                return Hypothesis(text, who, False)
+    return Hypothesis(text, f"rows of {len(seen)} classes compared")

@@ -38,6 +38,11 @@ def fedprox_rho(
     nonconvexity : float, optional
         L_-: Hessians are at least -L_-; default -min mu_k, or 0.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If participants is below 1, proximal_mu not positive, or inexactness not in [0, 1].
+
     Examples
     --------
     >>> from fedconvex.constants import Constants
@@ -64,6 +69,11 @@ def fedprox_rho_sharp(
     constants, proximal_mu, inexactness, nonconvexity
         As for `fedprox_rho`.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If proximal_mu is not positive, or inexactness not in [0, 1].
+
     Examples
     --------
     >>> from fedconvex.constants import Constants
@@ -84,6 +94,13 @@ def fedprox_rho_convex(
     ----------
     constants, proximal_mu, inexactness
         As for `fedprox_rho`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If proximal_mu is not positive, or inexactness not in [0, 1].
+    AssumptionError
+        If a client is not convex.
 
     Examples
     --------

@@ -323,6 +323,11 @@ def own_instance(problem: Problem, name: str, words: str = "") -> Instance:
     name, words : str
         In short, and in full; default the name.
 
+    Raises
+    ------
+    TypeError
+        If problem is no `Problem`.
+
     Examples
     --------
     >>> from fedconvex import Problem, Squared

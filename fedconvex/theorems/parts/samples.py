@@ -129,6 +129,14 @@ class HypothesisClass(NamedTuple):
     words: str
 
 
+def hypotheses_of(G: HypothesisClass, m: np.ndarray) -> tuple[Hypothesis, ...]:
+    """Return the class, and the rows per domain, as hypotheses."""
+    return (
+        Hypothesis("a class on the population's rows", G.words),
+        Hypothesis("rows per domain", " ".join(map(str, m[:8].tolist())) + (" ..." if m.size > 8 else "")),
+    )
+
+
 def class_of(name: str, s: Setting) -> HypothesisClass:
     """Return the class on the population, or raise."""
     m, p = s.method, s.problem.by_domain

@@ -39,6 +39,14 @@ class Tiny(NamedTuple):
         Of the clients; None for equal ones.
     loss : str
         "squared", "logistic" or "hinge" (smoothed).
+
+    Examples
+    --------
+    >>> from fedconvex.verify import Tiny
+    >>> knobs = {"share": 0.25, "local_steps": 2, "batch_size": 0}
+    >>> tiny = Tiny(((1.0,), (1.0,)), (1.0, -1.0), (1, 1), (1.0,), 1, knobs)
+    >>> tiny.problem().federation.K
+    2
     """
 
     rows: tuple[tuple[float, ...], ...]
