@@ -53,6 +53,11 @@ def edges(problem: BoostingProblem, alpha: Any) -> Edges:
     alpha : array (N,)
         Weights of the ensemble, at least 0.
 
+    Raises
+    ------
+    TypeError
+        If problem is no `EnsembleProblem`.
+
     Examples
     --------
     >>> import numpy as np
@@ -129,6 +134,11 @@ def margin_losses(margins: Any, bounds: Any, rho: float) -> np.ndarray:
     rho : float
         Positive.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If bounds do not rise from 0 to the number of margins, or rho is not positive.
+
     Examples
     --------
     >>> from fedconvex.families.boosting.edges import margin_losses
@@ -161,6 +171,11 @@ def stump_complexity(
     signs : int
         Random sign vectors.
     seed : int
+
+    Raises
+    ------
+    ValueError, TypeError
+        If domain, q and domain_weights do not fit the rows of X, or signs is below 2.
 
     Examples
     --------

@@ -101,6 +101,12 @@ class QEnsemble:
     names : sequence, optional
         What the sources are called.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If alpha and sources are not one of each for every member, a source is out of range, or a member has no
+        predict.
+
     Examples
     --------
     >>> import numpy as np

@@ -212,6 +212,11 @@ def calibration_error(Q: Any, domain: Any, bins: int = 10) -> float:
     bins : int
         Of equal width in [0, 1].
 
+    Raises
+    ------
+    ValueError, TypeError
+        If Q holds no probabilities, domain is not one number per row, or bins is below 1.
+
     Examples
     --------
     >>> from fedconvex.problems import calibration_error

@@ -35,6 +35,11 @@ class StumpProblem(BoostingProblem):
     bins : int, optional
         Search histograms of so many bins per feature instead of every cut.
 
+    Raises
+    ------
+    ValueError
+        If criterion is neither "error" nor "gini".
+
     Notes
     -----
     Gaps refer to the minimum over all stumps that are searched (with `bins`: cuts between bins) with alpha >= 0 and

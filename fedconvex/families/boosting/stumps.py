@@ -203,6 +203,11 @@ class Presorted(_Table):
     X : array (n, d)
         Finite features.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If X is no matrix of finite numbers.
+
     Examples
     --------
     >>> import numpy as np
@@ -300,6 +305,11 @@ class Binned(_Table):
         Finite features.
     bins : int
         2 to 255.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If X is no matrix of finite numbers, or bins not in 2, ..., 255.
 
     Examples
     --------

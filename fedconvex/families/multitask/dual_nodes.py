@@ -145,6 +145,11 @@ class NodeWork(CheckedFields):
     epochs, local_steps, theta, max_epochs, clock, drop, replacement, certify, participation
         As for `MOCHA`.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If a setting is out of range, or two of those that exclude each other are given.
+
     Examples
     --------
     >>> from fedconvex.methods import NodeWork

@@ -115,6 +115,11 @@ class Independent(Relation):
     l2 : float
         Positive.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If l2 is not positive.
+
     Examples
     --------
     >>> from fedconvex.problems import Independent
@@ -160,6 +165,11 @@ class Pooled(Relation):
     ----------
     l2 : float
         Positive.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If l2 is not positive.
 
     Examples
     --------
@@ -320,6 +330,11 @@ class MeanRegularised(_Means):
     lam1, lam2 : float
         Nonnegative; lam2 positive.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If lam1 is negative, or lam2 not positive.
+
     References
     ----------
     Evgeniou, Pontil, "Regularized multi-task learning", KDD 2004. Smith et al. 2017: Omega = (I - 11'/m)^2.
@@ -345,6 +360,11 @@ class Clustered(_Means):
         Whose cluster each task is in.
     lam1, lam2 : float
         Nonnegative; lam2 positive.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If clusters are not one label per task, lam1 is negative, or lam2 not positive.
 
     References
     ----------

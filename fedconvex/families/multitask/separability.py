@@ -114,6 +114,13 @@ def separability(problem: MultiTaskProblem, alpha: Any) -> float:
     alpha : array (n,)
         With some v_t = c_t X_t'alpha_t different from zero.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If alpha is not one number per row, or moves no v_t away from zero.
+    AssumptionError
+        If the loss has several scores.
+
     Examples
     --------
     >>> from fedconvex import Federation, Squared
@@ -147,6 +154,13 @@ def worst_duals(problem: MultiTaskProblem, steps: int = 500, seed: int = 0, *, r
         Most iterations; fewer once the ratio grows by less than 1e-13 of itself.
     seed : int
         Of the first alpha.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If problem is no `MultiTaskProblem`, or steps is below 1.
+    AssumptionError
+        If the loss has several scores.
 
     Examples
     --------

@@ -75,6 +75,11 @@ def adaboost(edge: Any) -> Bound:
     edge : array (T,)
         gamma_t = sum_i D_t(i) y_i Q(x_i) h_t(x_i) in [-1, 1].
 
+    Raises
+    ------
+    ValueError, TypeError
+        If an edge is not in [-1, 1].
+
     Examples
     --------
     >>> from fedconvex.families.boosting.theorems.adaboost import adaboost

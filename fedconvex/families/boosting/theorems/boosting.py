@@ -135,6 +135,11 @@ def smoothed_progress(value: float, slope: float, smoothing: float, loss: Any = 
     loss : Exponential or Logistic2
         Default Exponential.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If smoothing is not positive, or value negative.
+
     Examples
     --------
     >>> from fedconvex.families.boosting.theorems.boosting import smoothed_progress
@@ -170,6 +175,11 @@ def boosting_progress(start: float, promised: Any) -> Bound:
     promised : array (T,)
         `smoothed_progress` of every round; 0 for rounds that promise nothing.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If a promised decrease is negative, or start not finite.
+
     Examples
     --------
     >>> from fedconvex.families.boosting.theorems.boosting import boosting_progress
@@ -194,6 +204,11 @@ def smoothing_error(vertices: int, smoothing: float) -> Bound:
     smoothing : float
         mu, positive.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If vertices is below 1, or smoothing not positive.
+
     Examples
     --------
     >>> from fedconvex.families.boosting.theorems.boosting import smoothing_error
@@ -216,6 +231,11 @@ def gradient_remainder(values: Any, step: float, curvature: float | None = None)
         h, positive.
     curvature : float, optional
         Largest second derivative of the loss; without it the loss is exp, whose second derivative is its value.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a value is negative, step not in (0, 700], or curvature not finite.
 
     Examples
     --------

@@ -119,6 +119,11 @@ def margin_bound(empirical: float, complexity: float, skew: float, *, rho: float
     rows, cover, eps, delta
         As for `fedconvex.theorems.agnostic_generalisation.cover_bound`.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If rho is not positive, or complexity negative.
+
     Examples
     --------
     >>> from fedconvex.families.boosting.theorems.boosting_margins import margin_bound
@@ -138,6 +143,11 @@ def margin_vertex_bound(empirical: Any, complexity: Any, sizes: Any, *, rho: flo
     empirical, complexity, sizes : array (p,)
         `margin_losses`, R(union of Q_l H_l) at every vertex, and m_k.
     rho, delta : float
+
+    Raises
+    ------
+    ValueError, TypeError
+        If rho is not positive, or complexity holds no numbers.
 
     Examples
     --------
@@ -159,6 +169,13 @@ def empirical_margin_loss(loss: float, *, total: float, rho: float) -> Bound:
         F(alpha), the largest exponential loss of a mixture.
     total, rho : float
         A = sum alpha, positive, and the margin.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If loss or total is negative, or rho not positive.
+    AssumptionError
+        If total is zero: an ensemble without classifiers.
 
     Examples
     --------

@@ -84,6 +84,11 @@ def fedmultiboost(edges: Any, steps: Any) -> Bound:
     steps : array (T,)
         eta_t; 0 where no classifier was found.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If steps is no vector, or edges no matrix, rounds by domains, of numbers in [-1, 1].
+
     Examples
     --------
     >>> import math
@@ -113,6 +118,11 @@ def fedmultiboost_weak(gamma: float, *, step_size: float, rounds: int) -> Bound:
         In [-1, 1].
     step_size, rounds : float, int
         eta_0, T.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If step_size is not positive, gamma not in [-1, 1], or rounds below 1.
 
     Examples
     --------

@@ -47,6 +47,11 @@ class CoCoA(CheckedFields):
     sigma
         As for `MOCHA`.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If theta is not in (0, 1), max_epochs below 1, or sigma neither "safe" nor positive.
+
     References
     ----------
     Ma, Smith, Jaggi, Jordan, Richtarik, Takac, "Adding vs. averaging in distributed primal-dual optimization", ICML

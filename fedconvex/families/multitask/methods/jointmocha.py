@@ -69,6 +69,11 @@ class JointMOCHA(CheckedFields):
     eta : float, optional
         Step of Z. None starts at 10 over the mean of c_t ‖x_i‖^2 and balances the residuals.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If work is no `NodeWork`, or eta not positive.
+
     References
     ----------
     Chambolle, Pock, "A first-order primal-dual algorithm for convex problems with applications to imaging", J. Math.

@@ -49,6 +49,11 @@ class MiniBatchSDCA(CheckedFields):
     sigma
         As for `MOCHA`.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If batch_size is below 1, beta not positive, or sigma neither "safe" nor positive.
+
     References
     ----------
     Takac, Bijral, Richtarik, Srebro, "Mini-batch primal and dual methods for SVMs", ICML 2013 (beta, for normalised

@@ -60,6 +60,11 @@ class MiniBatchSGD(CheckedFields):
     batch_size : int
         Rows of a node in a round, without replacement; all of them at smaller nodes.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If step_size is not positive, or batch_size below 1.
+
     Examples
     --------
     >>> from fedconvex import Logistic, run

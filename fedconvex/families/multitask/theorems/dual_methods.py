@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from fedconvex.families.multitask.theorems.dual_rounding import dual_rounding, g
 from fedconvex.methods import MOCHA
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.theorems.kit import *
+from fedconvex.theorems.parts.quantities import Exact, Sample
 
 NAME = "MOCHA's rate"
 LOOKS = 32  # trajectories from which theta is measured
@@ -28,6 +29,17 @@ def dual_value(state: Any) -> np.ndarray:
 def share_asked(s: Setting) -> float:
     """Probability that a node is asked in a round."""
     return 1.0 if not hasattr(s.method, "participation") else participants(s) / s.problem.federation.K
+
+
+def exact_of(sample: Sample) -> Exact:
+    """Return what one run shows where nothing is drawn: no clock, no drops, all nodes, one row each."""
+
+    def exact(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
+        m, fed = s.method, s.problem.federation
+        still = getattr(m, "clock", None) is None and not np.any(getattr(m, "drop", 0.0)) and share_asked(s) == 1.0
+        return sample(s, rounds, 0, 1)[:, 0] if still and int(fed.sizes.max()) == 1 else None
+
+    return exact
 
 
 def gap_parts(s: Setting, state: Any) -> np.ndarray:

@@ -97,6 +97,11 @@ def joint_mocha(primal: float, dual: float, *, eta: float, rounds: int) -> Bound
     rounds : int
         T.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If primal or dual is not in [0, 1e150], eta not positive, or rounds below 1.
+
     Examples
     --------
     >>> from fedconvex.families.multitask.theorems.joint_mocha import joint_mocha

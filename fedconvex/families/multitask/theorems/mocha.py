@@ -18,10 +18,10 @@ from fedconvex.families.multitask.theorems.dual_methods import (
     dual_steps,
     dual_tolerance,
     dual_value,
+    exact_of,
     first_state,
     gap_parts,
     gap_tolerance,
-    share_asked,
 )
 from fedconvex.families.multitask.theorems.dual_rates import (
     SOURCE,
@@ -47,7 +47,6 @@ from fedconvex.families.multitask.theorems.tasks import (
 from fedconvex.methods import MOCHA, Clock, CoCoA
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.theorems.kit import *
-from fedconvex.theorems.parts.quantities import Exact, Sample
 from fedconvex.theory.bound import with_powers
 
 __all__ = [
@@ -197,6 +196,11 @@ def theta_bar(p_max: float, theta_max: float) -> float:
     p_max, theta_max : float
         Largest probability of dropping out, and largest Theta of who stays; in [0, 1].
 
+    Raises
+    ------
+    ValueError, TypeError
+        If p_max or theta_max is not in [0, 1].
+
     Examples
     --------
     >>> from fedconvex.families.multitask.theorems.mocha import theta_bar
@@ -289,6 +293,11 @@ def mocha_gap(constants: DualConstants, *, suboptimality: float) -> Bound:
     constants : DualConstants
     suboptimality : float
         D(alpha) - min D, at least 0.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If suboptimality is negative.
 
     Examples
     --------
@@ -384,17 +393,6 @@ def _gap(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.
     return values_along(lambda state: gap_parts(s, state).sum(axis=1), s, rounds, seed, trajectories)
 
 
-def _exact(sample: Sample) -> Exact:
-    """Return what one run shows where nothing is drawn: no clock, no drops, all nodes, one row each."""
-
-    def exact(s: Setting, rounds: Sequence[int]) -> np.ndarray | None:
-        m, fed = s.method, s.problem.federation
-        still = getattr(m, "clock", None) is None and not np.any(getattr(m, "drop", 0.0)) and share_asked(s) == 1.0
-        return sample(s, rounds, 0, 1)[:, 0] if still and int(fed.sizes.max()) == 1 else None
-
-    return exact
-
-
 def _read(s: Setting) -> Reading:
     is_method(NAME, s.method, MOCHA, CoCoA)
     with_powers(NAME, "max ‖x_i‖²", max(float(s.problem.federation.row_norms2.max()), 1.0))  # models are sums of rows
@@ -424,7 +422,7 @@ THEOREMS = (
         read=_read,
         sample=_suboptimality,
         tolerance=lambda s, value: dual_tolerance(s),
-        exact=_exact(_suboptimality),
+        exact=exact_of(_suboptimality),
         says="Smooth losses: the dual suboptimality shrinks by 1 - (1 - Theta) s a round, however unequal nodes work.",
         loose="1/(1 - s) a round where all nodes solve exactly; typical rounds beat Theta, the largest measured.",
         space=tasks_space("squared", "hinge"),
@@ -453,7 +451,7 @@ THEOREMS = (
         read=_read,
         sample=_gap,
         tolerance=lambda s, value: gap_tolerance(s),
-        exact=_exact(_gap),
+        exact=exact_of(_gap),
         says="The duality gap is at most 1/s times the dual suboptimality, hence shrinks as fast.",
         loose="As Theorem 1; the gap of a single task is 1/s times the suboptimality, that of several rarely is.",
         space=tasks_space("squared", "hinge"),
@@ -476,7 +474,7 @@ THEOREMS = (
         read=_read,
         sample=_suboptimality,
         tolerance=lambda s, value: dual_tolerance(s),
-        exact=_exact(_suboptimality),
+        exact=exact_of(_suboptimality),
         says="For Lipschitz losses the dual suboptimality falls by halves down to 2C, then like 4C/h.",
         loose="2 in C where all nodes solve exactly; later it falls like 1/h only, where coordinates stand still.",
         space=tasks_space("hinge"),

@@ -79,6 +79,11 @@ def safe_sigma_bound(constants: DualConstants) -> Bound:
     constants : DualConstants
         With sigma'.
 
+    Raises
+    ------
+    TypeError
+        If constants are not `DualConstants`.
+
     Examples
     --------
     >>> from fedconvex.families.multitask.theorems.mocha_sigma import safe_sigma_bound
