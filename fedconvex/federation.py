@@ -69,6 +69,11 @@ class Federation:
         What is added to the score of every row, its coefficient known to be one: log exposures of counts. For
         `LikelihoodProblem`; what does not know of offsets refuses them.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If y, labels, ids or offset do not fit the rows of X, a number is not finite, or a client has no row.
+
     Examples
     --------
     >>> import numpy as np

@@ -65,6 +65,11 @@ __all__ = [
 class CheckedFields:
     """Fields that are checked once, when a method is made, and once more against the problem when a run starts.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If a field breaks its rule, or a name is no field.
+
     Examples
     --------
     >>> from dataclasses import dataclass

@@ -176,6 +176,11 @@ def traits(loss: Any) -> LossTraits:
     loss : loss
         One of fedconvex.losses, or a NamedTuple with value and slope.
 
+    Raises
+    ------
+    TypeError
+        If the loss is no NamedTuple with value and slope.
+
     Examples
     --------
     >>> from fedconvex import Softmax, Squared

@@ -52,6 +52,12 @@ class LinearModel:
     clients : tuple of m names, optional
         Whose model it is. A client that is not among them gets the mean of all models, each counting once.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If shapes of coef and intercept, or numbers of classes, feature_names and clients, do not fit each other; if
+        names are not different, or numbers not finite.
+
     Examples
     --------
     >>> import numpy as np

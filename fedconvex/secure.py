@@ -74,6 +74,11 @@ def decode(total: np.ndarray, bits: int) -> np.ndarray:
     bits : int
         Behind the binary point, as they were encoded.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If total is no array of uint64, or bits not in 0, ..., 52.
+
     Examples
     --------
     >>> import numpy as np
@@ -104,6 +109,11 @@ def agreement(everybody: Mapping[int, bytes]) -> bytes:
     ----------
     everybody : mapping from int to bytes
         Public keys by the clients' numbers.
+
+    Raises
+    ------
+    TypeError
+        If everybody does not map client numbers to public keys.
 
     Examples
     --------

@@ -45,6 +45,11 @@ class Guards:
         Rows that make up an answer at least, in effective number (sum h)^2/sum h^2 of the weights h that they have in
         it. Where scores are far out few rows make up a Hessian, also in honest searches; 0 allows it.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If a limit is negative, or no number.
+
     Examples
     --------
     >>> from fedconvex.analysis import Guards

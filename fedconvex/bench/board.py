@@ -338,6 +338,11 @@ def performance_profile(costs: np.ndarray, ratios: np.ndarray) -> np.ndarray:
     -------
     array (solvers, T)
 
+    Raises
+    ------
+    ValueError, TypeError
+        If costs is no matrix of numbers, or an edge is not finite.
+
     References
     ----------
     Dolan, More, "Benchmarking optimization software with performance profiles", Math. Program. 91 (2002), 201-213.
@@ -370,6 +375,11 @@ def data_profile(costs: np.ndarray, budgets: np.ndarray) -> np.ndarray:
     costs : array (problems, solvers)
         In units that mean the same for all problems: rounds, exchanges of a model with every client, passes, seconds.
     budgets : array (T,)
+
+    Raises
+    ------
+    ValueError, TypeError
+        If costs is no matrix of numbers, or an edge is not finite.
 
     References
     ----------

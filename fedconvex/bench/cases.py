@@ -76,6 +76,11 @@ class Case:
     held_out : float
         Share of every client's rows that is no part of the problem: `held_out_rows`.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If the loss or the aim is none of those known, l2 is negative, or sha256 has not 64 hexadecimal digits.
+
     Examples
     --------
     >>> from fedconvex.bench import Case

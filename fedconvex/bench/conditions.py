@@ -109,6 +109,12 @@ class Conditions:
         Share of every client's rows that is set aside, drawn by the seed of the data. Targets are then of the loss on
         them: by how much it exceeds that of the optimum, as a share of the latter. 0: targets are certified gaps.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If participation is neither a number of clients nor a share up to 1, or network is no `Network` of positive
+        speeds.
+
     Examples
     --------
     >>> from fedconvex.bench import Conditions, Network

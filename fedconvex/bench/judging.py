@@ -25,6 +25,11 @@ class Referee:
     ----------
     case : Case
 
+    Raises
+    ------
+    TypeError
+        If case is no `Case`.
+
     Examples
     --------
     >>> import numpy as np

@@ -74,6 +74,11 @@ class Abilities(NamedTuple):
 def can(**abilities: Any) -> Callable[[Any], Any]:
     """Return a decorator that notes what an implementation can do, as fields of `Abilities`.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If a name is no field of `Abilities`, or a value none that its field takes.
+
     Examples
     --------
     >>> from fedconvex.conformance import can

@@ -131,6 +131,11 @@ def noise_factor(n: Any, batch_size: Any, replacement: bool) -> Any:
     replacement : bool
         Whether rows are drawn with replacement.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If n and batch_size are not finite numbers or arrays of one shape, or a batch without replacement exceeds n.
+
     Examples
     --------
     >>> from fedconvex.constants import noise_factor

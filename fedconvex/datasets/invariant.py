@@ -69,6 +69,11 @@ def coloured_federation(flips: Any = (0.2, 0.1), shape_flip: float = 0.25) -> Fe
     shape_flip : float
         P(xi_1 = -1), in all of them.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If a flip is no probability.
+
     References
     ----------
     Arjovsky, Bottou, Gulrajani, Lopez-Paz, arXiv:1907.02893, Section 5.2.

@@ -67,6 +67,11 @@ def iterate(
         processor where the clients' work of a round takes a millisecond and is done faster so: give 1 where several
         processes run at once, and to a method of your own whose ``local`` is not safe to call from several threads.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If rounds is below 1, or the method is not made for the problem.
+
     Examples
     --------
     >>> from fedconvex import FedAvg, Problem, Squared, iterate

@@ -43,6 +43,11 @@ class GradientDescent(CheckedFields):
         eta; a `Decay` counts rounds; "auto" is 1/L. For eta <= 1/L the gap after t steps is at most
         ‖w_0 - w*‖^2 / (2 eta t).
 
+    Raises
+    ------
+    ValueError, TypeError
+        If step_size is not positive, or a name is no setting.
+
     Examples
     --------
     >>> from fedconvex import GradientDescent, Problem, Squared, run

@@ -95,6 +95,11 @@ class FedBCD(CheckedFields):
     sums : `fedconvex.secure.PlainSums` or `fedconvex.secure.SecureSums`
         As for `VerticalGradientDescent`, of owners in parallel. Errors of the rounds add up, to m 2^-(bits + 1) each.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If a setting is out of range, or participation or sums are given with ``order="in turn"``.
+
     Examples
     --------
     >>> import numpy as np

@@ -59,6 +59,11 @@ class FedMiD(proximal_work.ProximalWork):
     shrink : bool
         As for `FedDualAvg`.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If a step is not positive, or local_steps or batch_size below 1.
+
     Examples
     --------
     >>> from fedconvex import Problem, Squared, run

@@ -64,6 +64,11 @@ class FLGame(CheckedFields):
     response : BestResponse or GradientResponse
         Exact, for squared loss, or gradient steps.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If buffer is below 1, or response no way to answer.
+
     Examples
     --------
     Two players with equal coefficients overshoot for ever without a buffer, and settle with two.

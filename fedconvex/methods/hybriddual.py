@@ -44,6 +44,11 @@ class HybridDualAscent(RowWork):
     drop : float
         Probability in [0, 1) that a group does not answer in a round.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If batch_size is below 1, or drop not in [0, 1).
+
     References
     ----------
     Derived here, after Shalev-Shwartz, Zhang, "Stochastic dual coordinate ascent", JMLR 14 (2013), Lemma 1. Hybrid data

@@ -53,6 +53,11 @@ class HyFDCA(RowWork):
     batch_size, participation, drop
         As for `HybridDualAscent`.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If batch_size or passes is below 1, or drop not in [0, 1).
+
     References
     ----------
     Overman, Blum, Klabjan, "A primal-dual algorithm for hybrid federated learning", arXiv:2210.08106 (abstract).

@@ -72,6 +72,11 @@ class IRMGame(CheckedFields):
     response : BestResponse or GradientResponse
         Exact, for squared loss, or gradient steps.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If order or response is none of those known.
+
     Examples
     --------
     Coefficients 0.2 and 0.9: the equilibrium predictor is 0.2, and the second player ends at its bound.

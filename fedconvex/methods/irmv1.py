@@ -65,6 +65,11 @@ class IRMv1(CheckedFields):
         eta; a `Decay` counts rounds. "auto", for squared loss: 1/L with L the smoothness of J where J <= J(0), so that
         J falls in every round from zero, or from any start that is no worse. Larger steps are often faster.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If step_size is not positive.
+
     Examples
     --------
     >>> from fedconvex import Squared, run

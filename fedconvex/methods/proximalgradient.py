@@ -53,6 +53,11 @@ class ProximalGradient(CheckedFields):
         eta; "auto" is 1/L, L of the smooth part. For eta <= 1/L, F(w_t) - F* <= ‖w_0 - w*‖^2 / (2 eta t) (Beck and
         Teboulle, Theorem 3.1).
 
+    Raises
+    ------
+    ValueError, TypeError
+        If step_size is not positive.
+
     Examples
     --------
     >>> from fedconvex import Problem, Squared, run
@@ -101,6 +106,11 @@ class FISTA(CheckedFields):
     step_size : float, array (R,) or "auto"
         eta; "auto" is 1/L. For eta <= 1/L, F(w_t) - F* <= 2 ‖w_0 - w*‖^2 / (eta (t + 1)^2) (Beck and Teboulle, Theorem
         4.4). F does not fall in every round.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If step_size is not positive.
 
     Examples
     --------
@@ -166,6 +176,11 @@ class ProximalFedSGD(CheckedFields):
         eta.
     participation : int, float or scheme
         As for `FedAvg`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If step_size is not positive, or participation no share or number of clients.
 
     Examples
     --------

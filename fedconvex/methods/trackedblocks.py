@@ -77,6 +77,11 @@ class TrackedBlockDescent(CheckedFields):
     local_steps : int
         Q.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If step_size is not positive, or local_steps below 1.
+
     References
     ----------
     Derived here. Mitra, Jaafar, Pappas, Hassani, "Linear convergence in federated learning: tackling client

@@ -73,6 +73,11 @@ class VerticalGradientDescent(CheckedFields):
         How the server learns the sum of the scores: from the answers, or from masked ones, to m 2^-(bits + 1) for m
         owners. Slopes still reveal the labels, and of two owners one of whom is the server nothing is hidden.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If step_size is not positive.
+
     References
     ----------
     Liu et al., "FedBCD: a communication-efficient collaborative learning framework for distributed features",
@@ -143,6 +148,11 @@ class VerticalAcceleratedGradient(CheckedFields):
         F(w_t) - F* <= (1 - q)^t (F(w_0) - F* + (l2/2) ‖w_0 - w*‖^2) (Nesterov 2018, Theorem 2.2.3).
     sums
         As for `VerticalGradientDescent`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If step_size is not positive, or momentum not in [0, 1).
 
     Examples
     --------

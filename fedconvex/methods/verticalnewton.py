@@ -89,6 +89,11 @@ class VerticalNewtonCG(CheckedFields):
     accuracy : float
         c, in (0, 1): conjugate gradients stop at a residual of min(c, sqrt(‖g‖)) ‖g‖.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If accuracy is not in (0, 1).
+
     References
     ----------
     Dembo, Eisenstat, Steihaug, "Inexact Newton methods", SIAM J. Numer. Anal. 19 (1982): superlinear convergence.

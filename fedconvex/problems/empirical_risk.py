@@ -60,6 +60,11 @@ class Problem(Objective):
         (`Federation.with_intercept`), or a mask. The penalty sees models without them: groups are groups of the other
         columns. Default: all coordinates are penalised, a column of ones too.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If federation is no `Federation`, l2 is negative, or the loss does not take the labels.
+
     Examples
     --------
     >>> import numpy as np

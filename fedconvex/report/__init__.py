@@ -25,12 +25,11 @@ if TYPE_CHECKING:
         LossSpread,
         client_drift,
         gradient_dissimilarity,
-        heterogeneity_plot,
-        heterogeneity_table,
         heterogeneity_trace,
         loss_spread,
         weight_divergence,
     )
+    from fedconvex.report.heterogeneity_drawing import heterogeneity_plot, heterogeneity_table
     from fedconvex.report.language import TextScores, text_scores
     from fedconvex.report.plots import best_step_plot, convergence_plot
     from fedconvex.report.tables import comparison, format_table, outlook, per_client_metrics, write_trace

@@ -277,6 +277,11 @@ def domain_differences(
     -------
     DomainDifferences
 
+    Raises
+    ------
+    ValueError, TypeError
+        If measured has other tasks, another loss or shape than problem, or model is not one of its models.
+
     References
     ----------
     McNemar, "Note on the sampling error of the difference between correlated proportions or percentages", Psychometrika

@@ -26,6 +26,11 @@ def fairness_table(scores: Mapping[str, DomainScores]) -> str:
     ----------
     scores : mapping of name to DomainScores
 
+    Raises
+    ------
+    ValueError, TypeError
+        If scores is no mapping of names to `DomainScores` of the same domains and level.
+
     Examples
     --------
     >>> from fedconvex import Federation, Problem, Squared

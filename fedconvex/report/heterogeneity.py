@@ -14,19 +14,16 @@ centralised descent from the same start after as many steps.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex._check import Rng, bad, instance, takes_rng, text, whole, wrong_type
+from fedconvex._check import Rng, bad, instance, takes_rng, whole, wrong_type
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import Trace, first_state, iterate
 from fedconvex.methods import SGD, Decay, GradientDescent
 from fedconvex.problems import Problem
-from fedconvex.report.plots import check_plot_path, finished, light_grid, look_of, panels
-from fedconvex.report.tables import format_table
 from fedconvex.traits import traits_of
 
 
@@ -172,6 +169,11 @@ def gradient_dissimilarity(problem: Problem, w: Any) -> Dissimilarity:
     problem : Problem
     w : model, or models (R, *model)
 
+    Raises
+    ------
+    TypeError
+        If problem is no `Problem`.
+
     Examples
     --------
     >>> import numpy as np
@@ -200,6 +202,11 @@ def loss_spread(problem: Problem, w: Any) -> LossSpread:
     problem : Problem
         Its rows are measured, training rows or others.
     w : model
+
+    Raises
+    ------
+    ValueError, TypeError
+        If w is not one model of the problem.
 
     Examples
     --------
@@ -232,6 +239,8 @@ class _Watched:
     """A method whose last replies are remembered."""
 
     def __init__(self, method: Any) -> None:
+        if isinstance(method, type) or not hasattr(method, "local"):
+            raise wrong_type("heterogeneity_trace: method", "be an instance of a method with clients", f"{method!r}")
         self.method = method
         self.last: tuple[Any, ...] = ()
 
@@ -277,6 +286,11 @@ def heterogeneity_trace(
         Arrays (T,): round, value, drift and spread (of the clients that took part in that round; NaN in round 0), B2,
         zeta2, divergence, and loss_min, loss_q1, loss_median, loss_q3, loss_max, loss_std, worst_client.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If the clients of method do not answer models, or every or rounds is below 1.
+
     Examples
     --------
     >>> from fedconvex import FedAvg, Problem, Squared
@@ -287,10 +301,7 @@ def heterogeneity_trace(
     >>> trace.round.tolist(), bool(trace.drift[-1] < trace.drift[1])
     ([0, 10, 20], True)
     """
-    step = whole("heterogeneity_trace: every", every, low=1)
-    if isinstance(method, type) or not hasattr(method, "local"):
-        raise wrong_type("heterogeneity_trace: method", "be an instance of a method with clients", f"{method!r}")
-    watched, rows = _Watched(method), []
+    step, watched, rows = whole("heterogeneity_trace: every", every, low=1), _Watched(method), []
     rounds = whole("heterogeneity_trace: rounds", rounds, low=1)
     states = iterate(watched, problem, rounds=rounds, seed=seed, start=start)
     central = None if baseline is False else _centralised(method, problem, baseline, baseline_rounds, seed, start)
@@ -390,105 +401,3 @@ def _default_baseline(method: Any, problem: Problem) -> tuple[Any, int]:
     if local.full:
         return GradientDescent(step_size=eta), tau
     return SGD(step_size=eta, batch_size=int(local.batch_size.max()), steps=tau, replacement=local.replacement), 1
-
-
-# ---------------------------------------------------------------- on paper
-
-
-def heterogeneity_table(trace: Trace, rows: int = 11) -> str:
-    """Return a plain-text table of what `heterogeneity_trace` measured.
-
-    Parameters
-    ----------
-    trace : Trace
-    rows : int
-        Most lines, spread evenly, the first and the last among them.
-
-    Examples
-    --------
-    >>> from fedconvex import FedAvg, Problem, Squared
-    >>> from fedconvex.datasets import linear_federation
-    >>> from fedconvex.report import heterogeneity_table, heterogeneity_trace
-    >>> problem = Problem(linear_federation(seed=0).federation, Squared())
-    >>> trace = heterogeneity_trace(FedAvg(step_size=0.05, local_steps=5), problem, rounds=20, baseline=False)
-    >>> heterogeneity_table(trace, rows=2).splitlines()[0].split()
-    ['round', 'drift', 'B^2', 'zeta^2', 'median', 'loss', 'worst', 'loss', 'worst', 'client']
-    """
-    if not isinstance(trace, Trace) or "zeta2" not in trace:
-        raise wrong_type("heterogeneity_table: trace", "come from heterogeneity_trace", type(trace).__name__)
-    most = whole("heterogeneity_table: rows", rows, low=2)
-    pick = np.unique(np.linspace(0, len(trace.round) - 1, most).round().astype(int))
-    names = {"round": "round", "drift": "drift", "B2": "B^2", "zeta2": "zeta^2", "divergence": "divergence"}
-    names |= {"loss_median": "median loss", "loss_max": "worst loss", "worst_client": "worst client"}
-    shown = {name: header for name, header in names.items() if name in trace}
-    return format_table(list(shown.values()), [[trace[name][i].item() for name in shown] for i in pick])
-
-
-def heterogeneity_plot(
-    traces: Mapping[str, Trace], path: str | os.PathLike[str] | None = None, *, title: str = ""
-) -> Any:
-    """Draw drift, gradient dissimilarity, weight divergence and the clients' losses over rounds.
-
-    Losses are shown as the median (line), the middle half of the clients (band) and the worst one (dashed).
-
-    Parameters
-    ----------
-    traces : mapping of name to Trace
-        What `heterogeneity_trace` measured, one colour each.
-    path : path, optional
-        Save the figure there; the suffix says in which format.
-    title : str
-        Above the figure.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed: ``pip install "fedconvex[report]"``.
-
-    Examples
-    --------
-    >>> from fedconvex import FedAvg, Problem, Squared
-    >>> from fedconvex.datasets import linear_federation
-    >>> from fedconvex.report import heterogeneity_plot, heterogeneity_trace
-    >>> problem = Problem(linear_federation(seed=0).federation, Squared())
-    >>> trace = heterogeneity_trace(FedAvg(step_size=0.05, local_steps=5), problem, rounds=20)
-    >>> [axis.get_ylabel() for axis in heterogeneity_plot({"FedAvg": trace}).axes]
-    ['client drift', 'gradient dissimilarity ζ²', 'weight divergence', "clients' losses"]
-    """
-    if not isinstance(traces, Mapping) or not traces:
-        raise bad("heterogeneity_plot: traces", "be a nonempty mapping of names to Traces", type(traces).__name__)
-    for name, trace in traces.items():
-        text("heterogeneity_plot: traces: a name", name)
-        if not isinstance(trace, Trace) or "zeta2" not in trace:
-            who = f"heterogeneity_plot: traces[{name!r}]"
-            raise wrong_type(who, "come from heterogeneity_trace", type(trace).__name__)
-    file = check_plot_path(path)
-    figure, axes = panels((2, 2), (9.6, 6.4), sharex=True)
-    curves = {"drift": "client drift", "zeta2": "gradient dissimilarity ζ²", "divergence": "weight divergence"}
-    for number, (name, trace) in enumerate(traces.items()):
-        look = look_of(number, len(trace["round"]))
-        for axis, column in zip(axes, curves, strict=False):
-            if column in trace:
-                y = np.where(trace[column] > 0.0, trace[column], np.nan)
-                axis.plot(trace["round"], y, label=name, **look)
-        _draw_losses(axes[3], name, trace, look)
-    for axis, words in zip(axes, [*curves.values(), "clients' losses"], strict=True):
-        axis.set(ylabel=words, yscale="linear" if axis is axes[3] else "log")
-        light_grid(axis)
-    for axis in axes[2:]:
-        axis.set_xlabel("communication rounds")
-    for axis in axes[[0, 3]]:
-        axis.legend(frameon=False, fontsize=8)
-    return finished(figure, file, title)
-
-
-def _draw_losses(axis: Any, name: str, trace: Trace, look: dict[str, Any]) -> None:
-    """Draw the clients' median loss with the middle half, and the worst."""
-    axis.fill_between(trace["round"], trace["loss_q1"], trace["loss_q3"], color=look["color"], alpha=0.2, linewidth=0)
-    axis.plot(trace["round"], trace["loss_median"], label=f"{name}: median, middle half", **look)
-    worst = {"color": look["color"], "linestyle": (0, (4, 2)), "label": f"{name}: worst"}
-    axis.plot(trace["round"], trace["loss_max"], **worst)

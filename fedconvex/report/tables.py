@@ -36,6 +36,11 @@ def format_table(
     width : int, optional
         Columns to keep to, by folding headers and text; numbers are never cut.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If a row has not one cell per header, a cell is neither text nor number, or width is below 1.
+
     Examples
     --------
     >>> from fedconvex.report import format_table
@@ -115,6 +120,11 @@ def per_client_metrics(problem: Problem, w: Any, target_scale: float = 1.0) -> d
         client, rows, loss (mean, without the ridge term), and accuracy; or rmse and r2 for squared loss. r2 is NaN for
         a client whose targets are all equal.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If w is not one finite model of the problem, or target_scale not positive.
+
     Examples
     --------
     >>> import numpy as np
@@ -171,6 +181,11 @@ def comparison(
         model, objective, loss and accuracy (or rmse) over all rows, worst_client (by loss; of a mean: the one named
         most often), worst_loss, worst_accuracy (or worst_rmse), the extremes over clients.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If measured has another loss than problem, or models is no mapping of names to models of its shape.
+
     Examples
     --------
     >>> import numpy as np
@@ -182,14 +197,9 @@ def comparison(
     >>> [(row["model"], row["loss"], row["worst_client"]) for row in rows]
     [('pooled', 0.625, 'a'), ('alone, mean of 2', 1.25, 'b'), ('alone, worst of 2', 1.75, 'a')]
     """
-    instance("comparison: problem", problem, Problem)
+    target = _measured(problem, measured, models)
     score = "rmse" if traits(problem.loss).task == "regression" else "accuracy"
     out: list[dict[str, Any]] = []
-    target = problem if measured is None else measured
-    instance("comparison: measured", target, Problem)
-    if traits(target.loss).task != traits(problem.loss).task:
-        raise bad("comparison: measured", f"have {problem.loss!r} as the problem", f"{target.loss!r}")
-    instance("comparison: models", models, Mapping)
     for name, given in models.items():
         w = numeric(f"comparison: models[{text('comparison: models: a name', name)!r}]", given)
         several = w.ndim == len(problem.model_shape) + 1
@@ -208,6 +218,17 @@ def comparison(
         out.append({"model": f"{name}, mean of {len(found)}", "worst_client": common, **mean})
         out.append({"model": f"{name}, worst of {len(found)}", **worst})
     return out
+
+
+def _measured(problem: Problem, measured: Problem | None, models: Any) -> Problem:
+    """Return the problem whose rows are measured."""
+    instance("comparison: problem", problem, Problem)
+    target = problem if measured is None else measured
+    instance("comparison: measured", target, Problem)
+    if traits(target.loss).task != traits(problem.loss).task:
+        raise bad("comparison: measured", f"have {problem.loss!r} as the problem", f"{target.loss!r}")
+    instance("comparison: models", models, Mapping)
+    return target
 
 
 def _overall(problem: Problem, w: np.ndarray, score: str, target_scale: float) -> dict[str, Any]:
@@ -263,6 +284,11 @@ def outlook(result: Result, tol: float, *, noisy: bool = False, drifting: bool =
     robust : bool
         Whether the server takes medians or trimmed means, which end beside the minimiser of F.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If result is not of one trajectory, or tol is negative.
+
     Examples
     --------
     >>> from fedconvex import FedAvg, Problem, Squared, run
@@ -289,7 +315,11 @@ def outlook(result: Result, tol: float, *, noisy: bool = False, drifting: bool =
         return "Every round was exact, which leads to the optimum itself."
     if result.status is Status.CYCLE:
         return _repeated(result, drifting) if not robust else f"{_standing(result)}. {_BESIDE}"
-    rounds, gap = np.asarray(result.trace.round), np.asarray(result.trace.gap)
+    return _unfinished(np.asarray(result.trace.round), np.asarray(result.trace.gap), tol, noisy, drifting, robust)
+
+
+def _unfinished(rounds: np.ndarray, gap: np.ndarray, tol: float, noisy: bool, drifting: bool, robust: bool) -> str:
+    """Return what a run whose rounds are used up would have needed, from the gaps it went through."""
     if not math.isfinite(gap[-1]):
         return "Nothing certifies a gap here: add a ridge term (l2 > 0)."
     if gap[-1] > gap[0]:
@@ -344,6 +374,13 @@ def write_trace(result: Result, path: str | os.PathLike[str]) -> None:
     Returns
     -------
     None
+
+    Raises
+    ------
+    TypeError
+        If result is no `Result`.
+    OSError
+        If the file cannot be written.
 
     Examples
     --------

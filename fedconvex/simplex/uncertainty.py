@@ -175,6 +175,11 @@ class KLBall:
     radius : float
         Nonnegative; from -log of the least entry on, the ball is the whole simplex.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If center is no vector of weights with sum one, or radius is negative.
+
     Examples
     --------
     >>> from fedconvex.simplex.uncertainty import KLBall
@@ -284,6 +289,11 @@ class Point:
     ----------
     domain_weights : array (p,)
         At least 0, of sum 1.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If domain_weights is no vector of weights with sum one.
 
     Examples
     --------

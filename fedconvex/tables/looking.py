@@ -59,6 +59,11 @@ def look(data: Any, client: str | None = None, **reading: Any) -> list[Finding]:
     **reading
         sep, decimal, encoding: see `read_frame`.
 
+    Raises
+    ------
+    ValueError
+        If the table has no column client.
+
     Examples
     --------
     >>> from fedconvex.tables import look
