@@ -6,13 +6,17 @@ theory and theorems, those of families by the names of the facades. Everything e
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+import sys
+from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
+from textwrap import dedent
 from typing import Any
 
 import fedconvex
@@ -24,6 +28,8 @@ SECTION = re.compile(r"^(?:Parameters|Attributes)\n-+\n(.*?)(?=\n\n[A-Z][a-z]+(?
 INTERNAL = ("cli", "families", "kernels", "__main__")
 DEEPER = ("engines.flower", "theory.moments", "theory.worst_case")
 OF_FILES = ("theory", "theorems")
+MAKERS = ("__new__", "__init__", "__post_init__")
+CHECKS = ("fedconvex._check", "fedconvex.theory.bound")  # modules of functions that check arguments of others
 HEAD = """# Public names
 
 These names keep their place and their meaning from version to version; one that is to go warns for a version before.
@@ -113,7 +119,7 @@ def arguments(thing: Any) -> list[str]:
 
 
 def lacks(thing: Any, inner: str = "", name: str = "") -> list[str]:
-    """Return what a docstring lacks: parameters that it does not describe, what is returned, an example.
+    """Return what a docstring lacks: parameters that it does not describe, what is returned or raised, an example.
 
     An alias of a type, found as ``inner.name``, must have a line in its module's docstring, and an example there.
     """
@@ -130,7 +136,46 @@ def lacks(thing: Any, inner: str = "", name: str = "") -> list[str]:
         isinstance(thing, type) or re.match(r"(Return|Yield)", text) or re.search(r"^(Return|Yield)s\n-", text, re.M)
     )
     found = {"parameters": given - {"*"} <= said, "returns": bool(returns), "example": ">>>" in text}
+    found["raises"] = (
+        "Raises\n---" in text or _as_another(thing, text) or not given or not any(refuses(f) for f in _makers(thing))
+    )
     return [what for what, there in found.items() if not there]
+
+
+def _as_another(thing: Any, text: str) -> bool:
+    """Whether arguments, and so their errors, are said to be those of a function of the same module that tells them."""
+    names = re.findall(r"As for `(\w+)`", text)
+    return any("Raises\n---" in (inspect.getdoc(getattr(inspect.getmodule(thing), n, None)) or "") for n in names)
+
+
+def _makers(thing: Any) -> Iterator[Callable[..., Any]]:
+    """Yield a function, or those of the package that make an instance of a class."""
+    if not isinstance(thing, type):
+        yield thing
+        return
+    own = [vars(c) for c in thing.__mro__ if c.__module__.startswith("fedconvex")]
+    found = [inspect.unwrap(names[m]) for names in own for m in MAKERS if inspect.isroutine(names.get(m))]
+    yield from (f for f in found if f.__module__.startswith("fedconvex") and "<" not in f.__code__.co_filename)
+
+
+def refuses(f: Callable[..., Any], within: int = 1) -> bool:
+    """Whether a function raises, itself or in a check of its arguments: of `CHECKS`, or private in its own module."""
+    f = inspect.unwrap(f)
+    return _refuses(f.__module__, dedent(inspect.getsource(f)), within)
+
+
+@cache
+def _refuses(home: str, source: str, within: int) -> bool:
+    nodes = list(ast.walk(ast.parse(source)))
+    if any(isinstance(n, ast.Raise) and n.exc for n in nodes):
+        return True
+    names = {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+    called = [inspect.unwrap(g) for g in map(vars(sys.modules[home]).get, names) if inspect.isfunction(g)]
+    return any(
+        (g.__module__ in CHECKS and refuses(g, within))
+        or (within > 0 and g.__module__ == home and g.__name__.startswith("_") and refuses(g, within - 1))
+        for g in called
+    )
 
 
 def frozen() -> str:

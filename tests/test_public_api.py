@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+import fedconvex
+from fedconvex._check import whole
+from fedconvex.theory.bound import known_constants
 from tests.docs_scripts import docs_script
 
 FILE = Path(__file__).with_name("public_api.txt")
@@ -45,7 +48,7 @@ def test_public_names_and_their_arguments_stay():
     assert len(read(now)) >= 600
 
 
-def test_docstrings_describe_parameters_and_results_and_have_an_example():
+def test_docstrings_describe_parameters_results_and_errors_and_have_an_example():
     lacking = {name: lacks for name, (_, lacks) in read(FILE.read_text(encoding="utf-8")).items() if lacks}
     assert not lacking, "write what is missing, and run python docs/api.py"
 
@@ -72,6 +75,40 @@ def test_what_a_docstring_lacks_is_found():
     assert api.arguments(half) == ["x", "*", "y="] and api.lacks(half) == ["parameters", "example"]
     half.__doc__ += "y : int\n\n        >>> half(1)\n        "
     assert api.lacks(half) == []
+
+
+def _half_of(x):
+    return whole("x", x) // 2
+
+
+def raising(x):
+    raise ValueError(x)
+
+
+def checking(x):
+    return _half_of(x)
+
+
+def assuming(x):
+    return known_constants("a theorem", x, "L")
+
+
+def harmless(x):
+    try:
+        return len(x)
+    except TypeError:
+        raise
+
+
+def test_a_docstring_that_is_silent_about_errors_is_found(monkeypatch):
+    """Of a raise in the function itself, in a check, in a private helper, in a class that makes its instances so."""
+    api = docs_script("api")
+    assert [api.refuses(f) for f in (raising, checking, assuming, harmless)] == [True, True, True, False]
+    for thing in (fedconvex.Problem, fedconvex.FedAvg, fedconvex.iterate, fedconvex.analysis.Guards):
+        assert api.lacks(thing) == []
+        monkeypatch.setattr(thing, "__doc__", thing.__doc__.replace("Raises\n", "Notes\n"))
+        assert api.lacks(thing) == ["raises"], thing
+    assert api.lacks(fedconvex.Status) == [] == api.lacks(fedconvex.problems.FederatedProblem)  # Enum and Protocol
 
 
 def test_an_alias_of_a_type_has_a_line_in_its_module():
