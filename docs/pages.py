@@ -17,6 +17,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 
 from fedconvex import families, methods, theorems
+from fedconvex.families import moved
 from fedconvex.theorems.parts.theorem import Check, Instance, Statement, Theorem
 
 FOLDER = Path(__file__).resolve().parent / "theory"
@@ -37,7 +38,7 @@ SECTIONS = (
 
 def page(statement: Statement, module: ModuleType, theorems: list[Theorem]) -> str:
     """Return the page of a statement with its variants, from the theorem's file."""
-    home = module.__name__
+    home = {new: old for old, new in moved().items()}.get(module.__name__, module.__name__)
     checked = ", checked by `fedconvex verify --theorem`:" if theorems else "."
     parts = [f"# {statement.title}", f"`{home}`{checked}"]
     if theorems:

@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 
 from fedconvex.analysis import analyse
-from fedconvex.analysis.forest_plots import forest
 
 rng = np.random.default_rng(7)
 sizes = [60, 90, 120, 150, 220, 300, 400]
@@ -39,18 +38,22 @@ print(found.test("drug"))
 print("equal slopes:", found.differences.equal_slopes)
 
 # %%
-lines = forest(found, "drug=new").lines
+apart, joint = found.differences, next(c for c in found.table() if c.name == "drug=new")
+i, over = apart.names.index("drug=new"), apart.summaries["drug=new"]
+alone = zip(apart.clients, apart.estimates[:, i], apart.standard_errors[:, i], strict=True)
+lines = [(name, b - 1.96 * se, b, b + 1.96 * se, "C0s") for name, b, se in alone]
+lines.append(("Joint model", joint.low, joint.estimate, joint.high, "C1D"))
+lines.append(("Random effects", over.hartung_knapp.low, over.hartung_knapp.estimate, over.hartung_knapp.high, "C1D"))
+lines.append(("Prediction interval", over.prediction[0], np.nan, over.prediction[1], "C1D"))
 fig, ax = plt.subplots(figsize=(7.5, 4.5), layout="constrained")
-for y, line in enumerate(reversed(lines)):
-    low, value, high = np.exp([line.low, line.value, line.high])
-    alone = line.look == "client"
-    ax.plot([low, high], [y, y], color="C0" if alone else "C1", linewidth=1.2 if alone else 3.0)
-    ax.plot(
-        value, y, "s" if alone else "D", color="C0" if alone else "C1", markersize=4 + 12 * line.share if alone else 8
-    )
-    ax.annotate(line.text, (1.02, y), xycoords=ax.get_yaxis_transform(), va="center", fontsize=8)
+for y, (_, *ends, look) in enumerate(reversed(lines)):
+    low, value, high = np.exp(ends)
+    ax.plot([low, high], [y, y], look[:2], linewidth=1.2 if look == "C0s" else 3.0)
+    ax.plot(value, y, look)
+    text = f"[{low:.2f}, {high:.2f}]" if np.isnan(value) else f"{value:.2f} [{low:.2f}, {high:.2f}]"
+    ax.annotate(text, (1.02, y), xycoords=ax.get_yaxis_transform(), va="center", fontsize=8)
 ax.axvline(1.0, color="0.3", linewidth=0.8)
-ax.set_yticks(range(len(lines)), [line.name for line in reversed(lines)])
+ax.set_yticks(range(len(lines)), [name for name, *_ in reversed(lines)])
 ax.set(xscale="log", xlabel="odds ratio of a long stay, new drug against usual [95 % interval]")
 ax.set_xticks([0.1, 0.2, 0.5, 1, 2], ["0.1", "0.2", "0.5", "1", "2"], minor=False)
 plt.show()

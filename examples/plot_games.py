@@ -14,7 +14,6 @@ from fedconvex import Squared, run
 from fedconvex.datasets import federation_of_moments
 from fedconvex.methods import FLGame, IRMGame
 from fedconvex.problems import GameProblem
-from fedconvex.solvers.environments.games import buffer_radius
 
 rng, v = np.random.default_rng(0), np.array([0.7, -0.2])  # what all environments have in common
 A = rng.normal(size=(4, 2, 2))
@@ -31,7 +30,8 @@ colours = ("#009E73", "#D55E00", "#CC79A7", "#0072B2", "#000000")
 fig, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
 for (name, method), colour in zip(methods.items(), colours, strict=True):
     result = run(method, problem, rounds=600, tol=1e-6)
-    factor = f" (factor {buffer_radius(4, method.buffer):.3f} a round)" if isinstance(method, FLGame) else ""
+    b = getattr(method, "buffer", 0)  # errors shrink, or grow, by the largest root of z^b + (3/b)(z^(b-1) + ... + 1)
+    factor = f" (factor {abs(np.roots([1, *[3 / b] * b])).max():.3f} a round)" if b else ""
     end = {"CYCLE": "a cycle", "CONVERGED": "an equilibrium"}[result.status.name]
     moves = (result.trace.round / (4 if name == "in turn" else 1))[1:]  # a round in turn is the move of one player
     gap = np.maximum(result.trace.gap[1:], 1e-7)

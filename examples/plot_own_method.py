@@ -16,7 +16,6 @@ import numpy as np
 from fedconvex import FedSGD, Problem, Squared, run
 from fedconvex.datasets import linear_federation
 from fedconvex.fields import CheckedFields, Positive, Share
-from fedconvex.kernels import averages, row_losses
 from fedconvex.report import convergence_plot
 
 
@@ -45,10 +44,11 @@ class HeavyBall(CheckedFields):
         return Message(state.w)
 
     def local(self, problem, message, clients, memory, draws):
-        return Reply(row_losses.gradients_of(problem, message.w, clients)), memory
+        g = [[problem.client(k).gradient(w) for k in asked] for w, asked in zip(message.w, clients, strict=True)]
+        return Reply(np.array(g)), memory
 
     def aggregate(self, state, clients, weights, reply):
-        v = self.momentum * state.v + averages.over_clients(weights, reply.g)
+        v = self.momentum * state.v + np.einsum("rm,rm...->r...", weights, reply.g)
         return State(state.w - self.step_size * v, v)
 
 

@@ -11,49 +11,24 @@ import numpy as np
 
 from fedconvex import FedAvg, FedSGD, Problem, Squared
 from fedconvex.datasets import linear_federation
-from fedconvex.theorems.kit import (
-    EVERYWHERE,
-    LAST_SYNCHRONISED,
-    Bound,
-    Hypothesis,
-    Reading,
-    Statement,
-    Theorem,
-    fixed_step,
-    require,
-)
-from fedconvex.traits import traits_of
-from fedconvex.verify import curve, verify
+from fedconvex.theory import LAST_SYNCHRONISED, Bound, Hypothesis, known_constants, require
+from fedconvex.verify import curve, own_theorem, verify
+
+SOURCE = "Drori and Teboulle 2014"
 
 
-def rate(constants, *, step_size, rounds):
-    """Return L D^2/(4 T eta L + 2)."""
-    holds = require(
-        "rate", Hypothesis("eta <= 1/L", f"eta L = {step_size * constants.L:.3g}", step_size * constants.L <= 1.0)
+def rate(constants, *, step_size, local_steps, rounds):
+    """Return L D^2/(4 T eta L + 2), for one full step of everybody a round."""
+    L, D = known_constants(SOURCE, constants, "L", "D")
+    requires = require(
+        SOURCE,
+        Hypothesis("eta <= 1/L", f"eta L = {step_size * L:.3g}", step_size * L <= 1.0),
+        Hypothesis("one local step", f"{local_steps} steps", local_steps == 1),
     )
-    value = constants.L * constants.D**2 / (4 * rounds * step_size * constants.L + 2)
-    return Bound({"start": value}, LAST_SYNCHRONISED, "Drori and Teboulle 2014", holds)
+    return Bound({"start": L * D**2 / (4 * rounds * step_size * L + 2)}, LAST_SYNCHRONISED, SOURCE, requires)
 
 
-def read(s):
-    """Read the bound's arguments off a setting: one plain full step of everybody a round."""
-    local = traits_of(s.method, s.problem).local
-    checked = require(
-        "rate", Hypothesis("one full step", repr(s.method), local.plain and local.full and local.equal_steps == 1)
-    )
-    return Reading({"constants": s.constants(), "step_size": s.method.step_size, "rounds": s.rounds}, checked)
-
-
-statement = Statement(
-    page="rate", title="Gradient descent", scope=EVERYWHERE, setting="w_{t+1} = w_t - eta grad F(w_t).",
-    assumptions="F convex and L-smooth.", statement="F(w_T) - F* <= L D^2/(4 T eta L + 2).",
-    source="Drori and Teboulle 2014.", differs="Nothing.", meaning="One over T.", proof="There.",
-    loose="Sharp for one function.",
-)  # fmt: skip
-theorem = Theorem(
-    name="rate", title="Gradient descent", quantity=LAST_SYNCHRONISED, bound=rate, read=read, statement=statement,
-    says="1/T.", loose="Linear if strongly convex.", method=fixed_step(1.0), rounds=20, checks=(),
-)  # fmt: skip
+theorem = own_theorem("rate", rate, local_steps=(1, 1), batches=0)
 
 # %%
 problem = Problem(

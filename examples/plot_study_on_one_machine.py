@@ -7,15 +7,13 @@ comes back are coefficients, and a count of the numbers that each site gave for 
 """
 
 import json
+import subprocess
+import sys
 import tempfile
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-
-from fedconvex.cli import main
 
 AGREED = """
 [study]
@@ -41,12 +39,13 @@ values = ["alone", "with a stick", "with help"]
 # %%
 # ``fedconvex study try`` plays all roles: it makes certificates, checks every site, and runs them over TLS on this
 # machine.
-with tempfile.TemporaryDirectory() as folder, redirect_stdout(StringIO()) as said:
+with tempfile.TemporaryDirectory() as folder:
     file = Path(folder, "study.toml")
     file.write_text(AGREED)
-    main(["study", "try", str(file), "--rows", "200", "--folder", f"{folder}/here"])
+    command = [sys.executable, "-m", "fedconvex", "study", "try", file, "--rows", "200", "--folder", f"{folder}/here"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     answer = json.loads(Path(folder, "here", "results", "analysis.json").read_text())
-print(*[line for line in said.getvalue().splitlines() if line.startswith(("Sites", "Converged"))], sep="\n")
+print(*[line for line in said.splitlines() if line.startswith(("Sites", "Converged"))], sep="\n")
 
 # %%
 rows = answer["coefficients"]

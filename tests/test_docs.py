@@ -114,6 +114,34 @@ def test_scripts_import_names_that_exist(path):
     assert not missing_imports(path.read_text(encoding="utf-8"))
 
 
+IMPORT = re.compile(r"^\s*(?:>>> )?from (fedconvex[\w.]*) import (?:\(([^)]*)\)|(.+?)(?: *#.*)?$)", re.M)
+USERS = [p for p in PAGES if p.parent.name not in ("benchmarks", "additions") and "additions" not in p.parts]
+USERS = [p for p in USERS if p.name != "CONTRIBUTING.md" and "fedconvex" not in p.relative_to(ROOT).parts]
+
+
+def private_imports(text):
+    """Names that a page or an example imports from the package and that are not public."""
+    public = docs_script("api").public_modules()
+    found = []
+    for module, several, one in IMPORT.findall(text):
+        inner = module.removeprefix("fedconvex").lstrip(".")
+        names = [re.sub(r"#.*", "", x).split(" as ")[0].strip(" .\n") for x in (several or one).split(",")]
+        known = getattr(public.get(inner), "__all__", ())
+        found += [f"{module}.{n}" for n in names if n and n not in known and f"{inner}.{n}".lstrip(".") not in public]
+    return found
+
+
+@pytest.mark.parametrize("page", [*USERS, *(p for p in SCRIPTS if p.parent.name == "examples")], ids=page_name)
+def test_pages_and_examples_import_public_names_only(page):
+    assert private_imports(page.read_text(encoding="utf-8")) == []
+
+
+def test_a_private_import_is_found():
+    text = "from fedconvex import run, theory\nfrom fedconvex.kernels import averages  # why\n"
+    text += ">>> from fedconvex.methods import (\n...     AFL,\n...     Hidden,\n... )\n"
+    assert private_imports(text) == ["fedconvex.kernels.averages", "fedconvex.methods.Hidden"]
+
+
 def test_benchmarks_show_the_results_that_are_kept():
     """`benchmarks/README.md` ends with what `benchmarks/table.py` prints: no result is left out or out of date."""
     folder = ROOT / "benchmarks"

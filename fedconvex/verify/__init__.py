@@ -12,6 +12,7 @@
 from fedconvex.theorems import THEOREMS, Setting, Theorem
 from fedconvex.theorems.parts.instances import own_instance
 from fedconvex.theorems.parts.theorem import Check, Instance, MethodRule, Reading
+from fedconvex.theorems.parts.tiny import Tiny
 from fedconvex.verify.check_records import Exponent, Noticed, Power, TightnessMap, VerificationReport
 from fedconvex.verify.curves import BoundCurve, curve
 from fedconvex.verify.exponents import exponents
@@ -44,6 +45,7 @@ __all__ = [
     "Theorem",
     "Tightest",
     "TightnessMap",
+    "Tiny",
     "Verdict",
     "VerificationReport",
     "checks",

@@ -68,6 +68,12 @@ def curve(
     confidence : float
         Of the interval at every point.
 
+    Raises
+    ------
+    ValueError, TypeError
+        If a number of rounds is below 1, there is none, trajectories is below 2, or exact expectations are asked for
+        where none are known.
+
     Examples
     --------
     >>> from fedconvex import FedAvg, Problem, Squared

@@ -68,6 +68,11 @@ def verify_grid(
     **options
         For `verify`.
 
+    Raises
+    ------
+    TypeError
+        If grid is no mapping of names to lists of values, or setting does not take these names.
+
     Examples
     --------
     >>> from fedconvex import FedAvg, Problem, Squared

@@ -60,8 +60,8 @@ def own_theorem(
     ----------
     name : str
     bound : callable
-        ``bound(constants, *, step_size, local_steps, rounds)`` returns a Bound; it asks for its constants by
-        `fedconvex.theory.bound.known_constants` and for its hypotheses by `require`.
+        ``bound(constants, *, step_size, local_steps, rounds)`` returns a Bound; it asks for constants by
+        `fedconvex.theory.known_constants` and for hypotheses by `fedconvex.theory.require`.
     quantity : Quantity
         What it bounds; default E F(w_T) - F* of the last iterate.
     steps : tuple of float
@@ -73,12 +73,17 @@ def own_theorem(
     batches : int
         Rows of the largest mini-batch in the search, 0 for full batches only.
     losses : tuple of str
-        What the search takes: "squared", "logistic", "hinge" (smoothed). Further fields are those of `Theorem`; with
+        "squared", "logistic", "hinge" (smoothed), for the search. Further fields are those of `Theorem`; with
         ``worst_case`` a bound that asks for mu needs ``strongly_convex=True``, or it is held against mu = 0.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If bound is no function, a loss is unknown, or steps and local_steps are no pairs (least, largest).
 
     Examples
     --------
-    >>> from fedconvex.theory.bound import LAST_SYNCHRONISED, Bound, known_constants
+    >>> from fedconvex.theory import LAST_SYNCHRONISED, Bound, known_constants
     >>> from fedconvex.verify import own_theorem, power
     >>> def bound(constants, *, step_size, local_steps, rounds):
     ...     L, D = known_constants("descent", constants, "L", "D")
@@ -87,20 +92,20 @@ def own_theorem(
     >>> power(descent, descent.checks[9:10]).whole.factor > 1.0
     True
     """
-    _check_pairs(steps=steps, local_steps=local_steps, rounds=rounds)
-    _check_class(fields.get("worst_case"))
+    _check_pairs(fields.get("worst_case"), steps=steps, local_steps=local_steps, rounds=rounds)
     knobs, taken = _knobs(steps, local_steps, batches), _checked(name, bound, quantity, losses)
-    every = tuple(T for T in (1, 3, 20) if rounds[0] <= T <= rounds[1]) or (rounds[0],)
-    given: dict[str, Any] = {
-        "title": name,
-        "read": local_sgd_reading(name),
+    given: dict[str, Any] = {"title": name, "read": local_sgd_reading(name)} | {
         "statement": Statement(title=name, scope=EVERYWHERE),
         "method": _step(unit, steps[1], local_steps=local_steps[1]),
-        "rounds": every[-1],
-        "checks": tuple(Check(i, rounds=T) for i in INSTANCES for T in every),
         "space": Space(partial(_method, unit), knobs, losses=taken, rounds=rounds, weighted=True),
     }
-    return Theorem(name, quantity, bound, **given | fields)
+    return Theorem(name, quantity, bound, **given | _checks(rounds) | fields)
+
+
+def _checks(rounds: tuple[int, int]) -> dict[str, Any]:
+    """Return the suite's instances at 1, 3 and 20 rounds within the limits."""
+    every = tuple(T for T in (1, 3, 20) if rounds[0] <= T <= rounds[1]) or (rounds[0],)
+    return {"rounds": every[-1], "checks": tuple(Check(i, rounds=T) for i in INSTANCES for T in every)}
 
 
 def _knobs(steps: tuple[float, float], local_steps: tuple[int, int], batches: int) -> dict[str, Whole | Real]:
@@ -249,13 +254,10 @@ def _checked(name: Any, bound: Any, quantity: Any, losses: Any) -> tuple[str, ..
     return losses
 
 
-def _check_class(kind: Any) -> None:
+def _check_pairs(kind: Any, **pairs: Any) -> None:
+    """Raise unless they are pairs of numbers, and the class of worst cases is one that is known."""
     if kind is not None and kind is not AtOptimum and kind is not UniformUpper:
         raise bad("own_theorem: worst_case", "be the class AtOptimum or UniformUpper", f"{kind!r}")
-
-
-def _check_pairs(**pairs: Any) -> None:
-    """Raise unless they are pairs of numbers."""
     for what, ends in pairs.items():
         if not isinstance(ends, tuple) or len(ends) != 2 or not all(isinstance(x, (int, float)) for x in ends):
             raise bad(f"own_theorem: {what}", "be a pair of numbers, the least and the largest", f"{ends!r}")
