@@ -203,9 +203,9 @@ def test_a_model_that_is_fair_to_sites_is_the_pooled_one(tmp_path, sums, classes
     wanted = pooled(classes, kinds, splits=splits, folds=2)
     alike(found, wanted, 1e-8)
     (mine,) = [m for m in found["methods"] if m["method"] == "afl"]
-    for name in ("error", "bias"):  # in standard errors; the pooled solver's own gap is 2e-13, that of sites 5e-15
+    for name in ("error", "bias"):  # in standard errors
         theirs = np.array(getattr(wanted["afl"].whole, name))
-        assert np.abs(np.array(list(mine[name].values())) - theirs).max() <= 1e-9 * np.ptp(theirs) / (2.0 * 1.96)
+        assert np.abs(np.array(list(mine[name].values())) - theirs).max() <= 1e-10 * np.ptp(theirs) / (2.0 * 1.96)
     gap = float(found["notes"][0].removesuffix(".").rpartition(" ")[2])
     assert "has a largest objective of a site below that of afl" in found["notes"][0] and 0.0 < gap < 1e-9
     lines = [line for line in read_log(tmp_path / "s_north" / "audit.jsonl") if line.get("question") == "compare"]

@@ -262,19 +262,20 @@ def saddle_point(
     for iterations in range(1, MAX_ITERATIONS + 1):  # noqa: B007
         noise = 4e-15 * (1.0 + abs(float(F.max())))
         found = None if factor is None else _model(factor, sets, F, J)
-        if factor is None or found is None or not found[2] <= max(_CHORD * before, noise):
+        if factor is None or found is None or not found[2] <= _CHORD * before:
             weighted = domains.reweighted(mix)
             factor = Factor(weighted, w, weighted.flat_hessian(w), False)
             found = _model(factor, sets, F, J)
         mix, step, predicted = found
         if not predicted > accuracy * (1.0 + abs(float(F.max()))):
             break
-        if predicted <= noise and predicted > 0.1 * before:
-            break
+        last = 0.1 * before < predicted <= noise  # with a Hessian from here: the step to where rounding begins
         w_new, F_new = _search(domains, sets, factor, w, F, J, step, predicted, noise)
         if w_new is None:
             break
         w, F, J, before = w_new, F_new, _gradients(domains, w_new), predicted
+        if last:
+            break
     return w, mix, iterations
 
 
