@@ -12,11 +12,15 @@ import pytest
 
 from fedconvex.cli import main
 from fedconvex.conformance import assert_conforms, can, conform
+from fedconvex.conformance.changes import changes, slips
+from fedconvex.conformance.conventions import expand
 from fedconvex.conformance.counterexample import as_published, departs_in
 from fedconvex.conformance.diagnosis import diagnose
 from fedconvex.conformance.expectations import expected, unmet
 from fedconvex.conformance.families import FAMILIES
 from fedconvex.conformance.implementation import abilities_of, answers
+from fedconvex.conformance.readings_search import predict
+from tests.campaigns import implementations
 
 SOURCE = """
 import numpy as np
@@ -93,6 +97,42 @@ def test_what_is_nearly_there_is_named(planted, family, says):
     assert found.verdict == "deviates" and found.change == says and found.errors == (says,)
     assert str(found).startswith(f"Not the published algorithm: {says}.") and found.distance < 1e-12
     assert found.reading["weights"] == ("1/K" if "WEIGHT" in planted else "n_k/n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("avg: updates clipped", "clients' updates are clipped at length 0.1"),
+        ("avg: squares of sizes", "clients weigh n_k to the power 2"),
+        ("avg: ridge again", "the server takes the step size times l2 times its old model away"),
+        ("avg: features centred", "clients' features are centred"),
+        ("scaffold: one step more", "clients divide by 1 more than their local steps"),
+        ("adam: largest v", "v is the largest so far"),
+    ],
+)
+def test_slips_are_named(name, says):
+    family, train = implementations.made(name)
+    assert conform(train, family).change.startswith(says)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedprox", "scaffold", "fedopt", "fednova", "feddyn", "fedlin"])
+def test_changes_change_something_and_neutral_ones_do_not(name):
+    """A fitted change with its neutral number leaves the models of a reading as they are; no other one does for all."""
+    family, tried = FAMILIES[name]._replace(kept=False), set()
+    asked = [a for a in answers(family, made(), abilities_of(made()))[0] if not a.exam.events]
+    reading = {}
+    for a in asked:
+        reading = next(expand(family.conventions, a.exam, reading, 0))
+    plain = [np.stack(predict(family, a.exam, reading)) for a in asked]
+    for change in [*changes(family, reading), *slips(family, reading)]:
+        c = change.neutral
+        c = 1e9 if c == np.inf else c
+        models = [np.stack(predict(change.family(family, c), change.exam(a.exam, c), reading)) for a in asked]
+        same = all(np.allclose(u, v, rtol=0, atol=1e-12) for u, v in zip(models, plain, strict=True))
+        assert same if change.fitted else not same, change.says
+        tried.add(change.says)
+    assert len(tried) > 15
 
 
 @pytest.mark.slow

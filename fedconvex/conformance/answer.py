@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any, NamedTuple
 
+from fedconvex import __version__
 from fedconvex.conformance.counterexample import Counterexample
 
 
@@ -145,7 +145,7 @@ class Conformance:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as numbers, texts, lists and dictionaries."""
         return {
-            "version": version("fedconvex"),
+            "version": __version__,
             "digest of exams": self.digest,
             "family": self.family,
             "source": self.source,

@@ -64,6 +64,7 @@ def reply(
         eta = step_size(exam, r, state["t"], number)
         eta /= len(batches) if r.get("local step") == "eta/E" else 1.0
         g = _slope(exam, r, X[list(rows)], y[list(rows)], w, number) + _pull(exam, r, state, k, w, len(batches))
+        g = state["bend"](g, w, i) if "bend" in state else g
         move_by, memory = _client_step(exam, r, g, memory, i + 1)
         w, total = w - eta * move_by, total + eta
     answer = {"w": w, "steps": len(batches), "total": total, "velocity": memory[0]}
@@ -153,7 +154,11 @@ def renewed(exam: Exam, r: Mapping[str, str], state: State, k: int, y: np.ndarra
 
 def shares(exam: Exam, r: Mapping[str, str], who: Sequence[int]) -> np.ndarray:
     """Return what the answers of a round's clients are multiplied by."""
-    n, K, name = np.array(exam.sizes, dtype=float), len(exam.sizes), r.get("weights", "n_k/n").split(",")[0]
+    n, K, name = (
+        np.array(exam.hyper.get("sizes", exam.sizes), dtype=float),
+        len(exam.sizes),
+        r.get("weights", "n_k/n").split(",")[0],
+    )
     one, inverse = np.ones(K), 1.0 / n
     p = {"n_k/n": n / n.sum(), "1/K": one / K, "n_k": n, "1": one, "1/n_k": inverse / inverse.sum()}[name]
     q, how = p[list(who)], r.get("share", "renormalised") if exam.events == "partial" else "renormalised"
@@ -270,6 +275,7 @@ def _adaptive(r: Mapping[str, str], h: Mapping[str, Any], state: State, new: Sta
     first_moment = r.get("first moment", "damped")
     m = delta if first_moment == "absent" else b1 * state["m"] + (1.0 - b1 if first_moment == "damped" else 1.0) * delta
     s = {"of m": m * m, "norm": _squared_norm(h, delta) + 0.0 * delta}.get(r.get("square", ""), delta * delta)
+    s = state["square"](delta) if "square" in state else s
     v = state["v"]
     towards = {"yogi": -(1.0 - b2) * s * np.sign(v - s), "yogi reversed": (1.0 - b2) * s * np.sign(v - s)}
     if r["server"] == "yogi":
@@ -277,6 +283,9 @@ def _adaptive(r: Mapping[str, str], h: Mapping[str, Any], state: State, new: Sta
     else:
         v = v + s if r["server"] == "adagrad" else b2 * v + (1.0 - b2) * s
     new["m"], new["v"] = m, v
+    m = b1 * m + (1.0 - b1) * delta if "ahead" in state else m
+    if "largest" in state:
+        new["largest"] = v = np.maximum(v, state["largest"])
     bias = r.get("bias correction", "none") if r["server"] != "adagrad" else "none"
     used = state["v"] if r.get("v read") == "stale" else v
     n = t + bias.endswith("t + 1")

@@ -56,13 +56,71 @@ def averaging(clients: Any, h: Any, rounds: int, bug: str = "") -> Any:
     return models
 
 
+def slipped(clients: Any, h: Any, rounds: int, bug: str = "") -> Any:
+    """As `averaging`, with another kind of error: what is sent, what gradients are, who counts, what is kept."""
+    kind, _, error = bug.partition(": ")
+    w, models, n = h["start"], [], np.array([len(y) for _, y in clients], float)
+    c, own, m, v, top, old = 0 * w, [0 * w for _ in clients], 0 * w, 0 * w + h["epsilon"] ** 2, 0 * w, 0 * w
+    for t in range(rounds):
+        ends, news = [], []
+        for k, (X, y) in enumerate(clients):
+            x, path, E = w, [], h["local_steps"]
+            X = X - X.mean(axis=0) if error == "features centred" else X
+            for i in range(E):
+                g = slope(h, X, y, w if error == "gradients at the start" else x)
+                g = g - h["l2"] * x * (np.arange(w.size) == 0) if error == "no ridge on the first" else g
+                if kind == "prox":
+                    d = x - (0.5 * (w + ends[k - 1]) if error == "two anchors" and k else w)
+                    g = g + h["proximal_mu"] * d * (np.linalg.norm(d) if error == "cubed" else 1)
+                g = g - own[k] + c if kind == "scaffold" else g
+                g = {"length one": g / np.linalg.norm(g), "signs": np.sign(g)}.get(error, g)
+                g = g * (np.abs(g) < np.abs(g).max()) if error == "largest entry dropped" else g
+                long = 2.0 if error == "last step doubled" and i == E - 1 else 1.0
+                long /= (1 + t) ** (0.75 if error == "steps fade" else 0)
+                x = x - h["step_size"] * long * g
+                path.append(x)
+            x = np.mean(path, axis=0) if error == "mean of steps" else x
+            news.append(own[k] - c + (w - x) / ((E + (error == "one step more")) * h["step_size"]))
+            d = x - w
+            d = d * min(1.0, 0.1 / np.linalg.norm(d)) if error == "updates clipped" else d
+            ends.append((w + d).astype(np.float16).astype(float) if error == "half precision" else w + d)
+        p = n / n.sum() if error != "squares of sizes" else n**2 / (n**2).sum()
+        p = n * (np.arange(n.size) < n.size - 1) / n[:-1].sum() if error == "last never heard" else p
+        delta = sum(a * (x - w) for a, x in zip(p, ends, strict=True))
+        delta = np.median(ends, axis=0) - w if error == "median" else delta
+        if kind == "scaffold":
+            rate = h["server_step_size"] if error == "c by the server's step" else 1.0
+            c = c + rate * sum((new - o) / n.size for new, o in zip(news, own, strict=True))
+            own, delta = news, h["server_step_size"] * delta
+        if kind == "adam":
+            m = h["beta1"] * m + (1 - h["beta1"]) * delta
+            v = h["beta2"] * v + (1 - h["beta2"]) * delta**2
+            top = np.maximum(top, v) if error == "largest v" else v
+            ahead = h["beta1"] * m + (1 - h["beta1"]) * delta if error == "looks ahead" else m
+            delta = h["server_step_size"] * ahead / (np.sqrt(top) + h["epsilon"])
+            delta = delta - (0.1 * w if error == "decay" else 0)
+        w, old = w + delta - (0.3 * old if error == "takes the last move back" else 0), delta
+        models.append(w)
+    return models
+
+
 FAMILY = {"avg": "fedavg", "prox": "fedprox", "scaffold": "scaffold", "adam": "fedopt"}
 ERRORS = (
     *("avg: labels of the row before", "avg: clipped", "avg: frozen entry", "avg: half steps later", "avg: rounded"),
     *("avg: first client twice", "avg: roots of sizes", "avg: ridge again", "prox: mu decays", "prox: half an anchor"),
     *("scaffold: another client's c", "adam: absolute values"),
 )
-NAMES = tuple(f"right: {name}" for name in (*RIGHT, *FAMILY)) + tuple(f"wrong: {name}" for name in (*WRONG, *ERRORS))
+SLIPS = (
+    *("avg: length one", "avg: signs", "avg: no ridge on the first", "avg: mean of steps", "avg: median"),
+    *("avg: squares of sizes", "avg: last never heard", "avg: half precision", "avg: steps fade"),
+    *("avg: features centred", "avg: updates clipped", "avg: last step doubled", "avg: largest entry dropped"),
+    *("avg: gradients at the start", "avg: takes the last move back", "prox: cubed", "prox: two anchors"),
+    *("scaffold: c by the server's step", "scaffold: one step more", "adam: largest v", "adam: decay"),
+    *("adam: looks ahead",),
+)
+NAMES = tuple(f"right: {name}" for name in (*RIGHT, *FAMILY)) + tuple(
+    f"wrong: {name}" for name in (*WRONG, *ERRORS, *SLIPS)
+)
 
 
 def made(name: str) -> tuple[str, Any]:
@@ -71,7 +129,8 @@ def made(name: str) -> tuple[str, Any]:
         if name in table:
             family, function, settings, _ = table[name]
             return family, implementation(function, settings)
-    return FAMILY[name.partition(":")[0]], implementation(averaging, {"bug": name})
+    function = slipped if name in SLIPS else averaging
+    return FAMILY[name.partition(":")[0]], implementation(function, {"bug": name})
 
 
 def examine(name: str) -> dict[str, Any]:
