@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 
 from fedconvex.bench import bench, tuning
+from fedconvex.bench.campaign import chosen
+from fedconvex.bench.cells import Rules, hopeless
 from fedconvex.bench.players import Facts
 from fedconvex.bench.profiles import sensitivity_figure
 from fedconvex.bench.running import Step
+from fedconvex.bench.solvers import named
 from fedconvex.bench.written_tables import summary_table, trials, tuning_table
 from tests.test_bench import TINY
 
@@ -65,3 +68,23 @@ def test_the_better_half_of_step_sizes_is_tried_for_twice_as_long():
     assert search.paid[:4] == (rounds, 10.0 * rounds, 0.5 * rounds, 11.0) and np.isnan(search.paid[4])
     assert tuning.budget(3) == 3 * 7 + 6 * 4 + 12 * 2
     assert [t.gap for t in search.trials if t.factor == 64.0] == [np.inf]
+
+
+def test_who_cannot_get_anywhere_is_given_up_after_254_rounds_and_nobody_else():
+    """By hand: the least gap falls by the later half's pace, four times as fast at best."""
+    rules, t = Rules(targets=(1e-3, 1e-6), rounds=1000), np.arange(255)
+    slow = np.log(10.0) / 745 / 4  # from 1e-2 to 1e-3 in the 746 rounds that are left, at four times its pace
+    for pace, left in ((1.01 * slow, False), (0.97 * slow, True), (0.0, True)):
+        gaps = 1e-2 * np.exp(pace * (254 - t))
+        assert hopeless(gaps, rules) == left, pace
+        assert not hopeless(gaps[:-1], rules) and not hopeless(np.append(gaps, gaps[-1]), rules)
+    noisy = np.where(t % 2, 1.0, 1e-2 * np.exp(1.05 * slow * (254 - t)))
+    assert not hopeless(noisy, rules)  # the least so far counts
+    assert not hopeless(np.full(255, np.inf), rules) and not hopeless(np.full(255, 1e-7), rules)
+
+
+def test_exact_clients_have_no_step_to_search_for():
+    assert [named(n).tunable() for n in ("feddyn", "progressive-hedging", "newton")] == [False] * 3
+    assert [named(n).tunable() for n in ("fedprox", "dane", "fedavg")] == [True] * 3
+    names = [s.name for s in chosen([], ["feddyn", "fedavg"], "tuned")]
+    assert names == ["feddyn", "fedavg, tuned"]

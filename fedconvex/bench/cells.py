@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -20,6 +21,8 @@ from fedconvex.bench.time_limit import OutOfTime, at_most
 
 _CURVE = 80  # points that are kept of a curve
 _NUMBERS = 1 << 20  # in models that are judged together
+_FIRST_LOOK = 256  # two more than the rounds after which a run may be given up, first
+_PACE = 4.0  # how many times faster than in the later half of its rounds a run is supposed to go on at best
 _ENOUGH, _MOST = 0.1, 25  # seconds of repetitions, and how many of them
 _ASIDE = 0.05  # CPU seconds of other threads, from which on they are noted
 
@@ -63,7 +66,7 @@ def run_cell(referee: Referee, solver: Solver, seed: int, rules: Rules, alone: b
         found: status, words, cost of every target, curve, offences; timed: seconds of the same.
     """
     try:
-        with at_most(rules.limit, alone), warnings.catch_warnings():
+        with at_most(rules.limit, alone, busy=not solver.own and not alone), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return _run_cell(referee, solver, seed, rules)
     except OutOfTime:
@@ -77,7 +80,7 @@ def out_of_time(rules: Rules) -> dict[str, Any]:
 
 def _run_cell(referee: Referee, solver: Solver, seed: int, rules: Rules) -> dict[str, Any]:
     try:
-        with player(referee.case, referee.problem.federation, solver, rules.limit) as it:
+        with player(referee.case, referee.problem, solver, rules.limit) as it:
             try:
                 facts = it.ready()
             except (ValueError, TypeError) as error:
@@ -110,13 +113,13 @@ def _carried_out(
         facts, search = tuning.tuned(referee, it, seed, rules.trial)
     paid = (0.0,) * 5 if search is None else search.paid
     before = it.cpu()
-    run = _judged(referee, it.steps(seed, rules.rounds, True), rules)
+    run = _judged(referee, it.steps(seed, rules.rounds, True), rules, solver.kind != "pooled")
     spent = [after - start for after, start in zip(it.cpu(), before, strict=True)]
     wrong = _wrong(referee, solver, it, facts, run, seed, rules)
     placed = "; ".join(how for what, how in wrong if what == honesty.ALL_ROWS)
     wrong = [(what, how) for what, how in wrong if what != honesty.ALL_ROWS]
     seconds = [[s.seconds for s in run.steps]]
-    seconds += _repeated(it, facts, run, seed, rules, wrong)
+    seconds += _repeated(it, facts, run, seed, rules, wrong, solver.own)
     least = _least(seconds, len(run.steps), solver.kind == "pooled")
     costs, at = [], _hits(run.gaps, rules.targets)
     for target, i in zip(rules.targets, at, strict=True):
@@ -125,6 +128,8 @@ def _carried_out(
     keep = _kept(len(run.steps), at)
     curve = {n: [plain(_cost(run.steps[i], paid)[n]) for i in keep] for n in ("rounds", "floats", "passes")}
     status = "reached" if at[-1] is not None else "diverged" if not np.isfinite(run.gaps[-1]) else "round limit"
+    if status == "round limit" and solver.kind != "pooled" and hopeless(run.gaps, rules):
+        status = "given up"
     found = {
         "status": status,
         "words": facts.words,
@@ -167,8 +172,11 @@ def _cost(step: Step, paid: tuple[float, ...]) -> dict[str, Any]:
     return {n: plain(v) for n, v in zip(("rounds", "floats", "passes", "up"), values, strict=True)}
 
 
-def _judged(referee: Referee, played: Iterable[Step], rules: Rules) -> _Judged:
-    """Judge a run until the smallest target is met, the model is lost, or the rounds are used up."""
+def _judged(referee: Referee, played: Iterable[Step], rules: Rules, by_round: bool) -> _Judged:
+    """Judge a run until the smallest target is met, the model is lost, the rounds are used up, or it is `hopeless`.
+
+    The latter is asked of solvers that go round by round.
+    """
     steps: list[Step] = []
     values, gaps, prints = [], [], []
     shape = tuple(referee.problem.model_shape)
@@ -183,9 +191,40 @@ def _judged(referee: Referee, played: Iterable[Step], rules: Rules) -> _Judged:
         gaps.append(gap[:end])
         prints += [fingerprint(s.w) for s in some[:end]]
         steps += [s._replace(w=s.w[..., :0]) for s in some[:end]]
-        if met.size:
+        if met.size or (by_round and hopeless(np.concatenate(gaps), rules)):
             break
     return _Judged(steps, np.concatenate(values), np.concatenate(gaps), prints, first, last)
+
+
+def hopeless(gaps: np.ndarray, rules: Rules) -> bool:
+    """Return whether a run cannot be expected to meet the next target within the rounds that are left.
+
+    The logarithm of the least gap so far has fallen by some amount a round in the later half of the rounds; if it would
+    miss the next target at four times that pace, the run is given up. It is looked at after 254 and 510 rounds.
+
+    Parameters
+    ----------
+    gaps : array (t + 1,)
+        After 0, 1, ..., t rounds.
+    rules : Rules
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.bench.cells import Rules, hopeless
+    >>> rules = Rules(targets=(1e-3, 1e-6), rounds=1000)
+    >>> hopeless(0.99 ** np.arange(255), rules), hopeless(1e-2 + 0.5 ** np.arange(255), rules)
+    (False, True)
+    """
+    t = len(gaps) - 1
+    if t + 2 < _FIRST_LOOK or (t + 2) & (t + 1) or t >= rules.rounds:
+        return False
+    half, best = float(gaps[: t // 2 + 1].min()), float(gaps.min())
+    target = max((x for x in rules.targets if x < best), default=best)
+    if not 0.0 < best <= half < math.inf:
+        return False
+    pace = math.log(half / best) / (t - t // 2)
+    return _PACE * pace * (rules.rounds - t) < math.log(best / target)
 
 
 def _fitting(step: Step, shape: tuple[int, ...]) -> Step:
@@ -225,12 +264,22 @@ def _kept(n: int, hits: Sequence[int | None]) -> list[int]:
 
 
 def _repeated(
-    it: Inside | Outside, facts: Facts, run: _Judged, seed: int, rules: Rules, wrong: list[tuple[str, str]]
+    it: Inside | Outside,
+    facts: Facts,
+    run: _Judged,
+    seed: int,
+    rules: Rules,
+    wrong: list[tuple[str, str]],
+    own: bool,
 ) -> list[list[float]]:
-    """Run again, without judging, for seconds that are less a matter of chance; note models that are others."""
+    """Run again, without judging, for seconds that are less a matter of chance; note models that are others.
+
+    What comes from outside is run again at least once.
+    """
     n, spent = len(run.steps), 0.0
+    least, enough = max(rules.repeats - 1, int(own)), _ENOUGH if rules.repeats > 1 else 0.0
     out: list[list[float]] = []
-    while len(out) < rules.repeats - 1 or (spent < _ENOUGH and len(out) < _MOST):
+    while len(out) < least or (spent < enough and len(out) < _MOST):
         mine, other = [], None
         for i, step in enumerate(it.steps(seed, rules.rounds, False)):
             mine.append(step.seconds)

@@ -49,10 +49,13 @@ class Inside:
     federation : Federation
         Rows of its own.
     solver : Solver
+    known : problem, optional
+        Over the same rows, of whose constants its step size is made; they are costly, and the same for all.
     """
 
-    def __init__(self, case: Case, federation: Federation, solver: Solver) -> None:
+    def __init__(self, case: Case, federation: Federation, solver: Solver, known: Any = None) -> None:
         self._case, self._federation, self._solver = case, federation, solver
+        self._known = case.over(federation) if known is None else known
         self._ready: Ready
 
     def ready(self, factor: float = 1.0) -> Facts:
@@ -63,7 +66,7 @@ class Inside:
         ValueError, TypeError
             If the solver is not made for such a problem.
         """
-        problem = self._case.over(self._federation)
+        problem = self._known
         self._ready = self._solver.ready(problem, self._case.loss, factor, self._case.aim)
         target = self._ready.target
         settled = draws_nothing(self._solver, target, problem)
@@ -147,20 +150,20 @@ class Outside:
 
 
 @contextmanager
-def player(case: Case, federation: Federation, solver: Solver, seconds: float) -> Iterator[Inside | Outside]:
+def player(case: Case, problem: Any, solver: Solver, seconds: float) -> Iterator[Inside | Outside]:
     """Open a solver on a problem.
 
     Parameters
     ----------
     case : Case
-    federation : Federation
-        The rows, of which it gets a copy; a process of its own makes them anew from the case.
+    problem : problem
+        Of whose rows it gets a copy; a process of its own makes them anew from the case.
     solver : Solver
     seconds : float
         After which the process is ended and `OutOfTime` is raised.
     """
     if not solver.own:
-        yield Inside(case, honesty.copied(federation), solver)
+        yield Inside(case, honesty.copied(problem.federation), solver, problem)
         return
     with OwnProcess(_serve, _packed(case, solver), seconds) as process:
         process.next()  # it is there, and has understood

@@ -154,11 +154,13 @@ class Solver:
         return Ready(method, {}, words if theory is None else str(theory))
 
     def tunable(self) -> bool:
-        """Whether there is a step size to search for."""
+        """Whether there is a step size to search for: not where clients solve their problems exactly."""
         if isinstance(self.target, Reference):
             return self.target.tunable
-        names = [f.name for f in fields(self.target)] if is_dataclass(self.target) else []
-        return self.kind == "function" or (isinstance(self.target, type) and "step_size" in names)
+        if self.kind == "function" or not (isinstance(self.target, type) and is_dataclass(self.target)):
+            return self.kind == "function"
+        field = next((f for f in fields(self.target) if f.name == "step_size"), None)
+        return field is not None and (_required(field) or field.default is not None or _proximal_steps(self.settings))
 
     def loaded(self) -> Any:
         """Return what runs: of a reference, in the process of its own, what it names."""
@@ -171,7 +173,7 @@ def _settled(cls: type, settings: dict[str, Any], problem: Any, factor: float) -
     needed = {n for n, f in known.items() if _required(f)} - settings.keys()
     if {"step_size", "domain_step_size"} <= needed:
         settings["step_size"], settings["domain_step_size"], words = saddle_steps(problem)
-    elif "step_size" in needed or ("step_size" in known and "proximal_mu" in settings and "solver" not in settings):
+    elif "step_size" in needed or ("step_size" in known and _proximal_steps(settings)):
         settings["step_size"], words = usual_step(cls, settings, problem)
     else:
         words = "no step size to choose" if factor == 1.0 and "step_size" not in settings else "step size as given"
@@ -182,6 +184,11 @@ def _settled(cls: type, settings: dict[str, Any], problem: Any, factor: float) -
     if factor != 1.0:
         settings["step_size"] = _scaled(settings.get("step_size", known["step_size"].default), factor)
     return settings, words
+
+
+def _proximal_steps(settings: Mapping[str, Any]) -> bool:
+    """Whether clients of a proximal method take steps of their own, in the place of an exact solution."""
+    return "proximal_mu" in settings and "solver" not in settings
 
 
 def _scaled(step: Any, factor: float) -> Any:

@@ -19,7 +19,7 @@ class OutOfTime(BaseException):
 
 
 @contextmanager
-def at_most(seconds: float, alone: bool) -> Iterator[None]:
+def at_most(seconds: float, alone: bool, busy: bool = False) -> Iterator[None]:
     """Raise `OutOfTime` where what is within takes longer.
 
     Parameters
@@ -28,6 +28,8 @@ def at_most(seconds: float, alone: bool) -> Iterator[None]:
     alone : bool
         Whether the process may be ended, `GRACE` seconds later, if the alarm is not heard: compiled code hears it only
         when it returns. The process then ends with status 1, and says nothing.
+    busy : bool
+        Whether the alarm goes by seconds of processor time, which others on the machine do not lengthen.
 
     Notes
     -----
@@ -46,13 +48,16 @@ def at_most(seconds: float, alone: bool) -> Iterator[None]:
     """
     within, seconds = [True], min(seconds, _LONGEST)
     main = threading.current_thread() is threading.main_thread()
-    heard = main and hasattr(signal, "setitimer") and signal.getitimer(signal.ITIMER_REAL)[0] == 0.0
+    heard = main and hasattr(signal, "setitimer")
+    if heard:
+        timer, alarm = (signal.ITIMER_PROF, signal.SIGPROF) if busy else (signal.ITIMER_REAL, signal.SIGALRM)
+        heard = signal.getitimer(timer)[0] == 0.0
     with open(os.devnull, "w") as nowhere:
         if alone:
             faulthandler.dump_traceback_later(seconds + GRACE, exit=True, file=nowhere)
         if heard:
-            before = signal.signal(signal.SIGALRM, lambda number, frame: _ring(within))
-            signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN)
+            before = signal.signal(alarm, lambda number, frame: _ring(within))
+            signal.setitimer(timer, seconds, _AGAIN)
         try:
             yield
         finally:
@@ -60,8 +65,8 @@ def at_most(seconds: float, alone: bool) -> Iterator[None]:
                 within.clear()  # an alarm just now still counts, and what follows is done all the same
             finally:
                 if heard:
-                    signal.setitimer(signal.ITIMER_REAL, 0.0)
-                    signal.signal(signal.SIGALRM, before)
+                    signal.setitimer(timer, 0.0)
+                    signal.signal(alarm, before)
                 if alone:
                     faulthandler.cancel_dump_traceback_later()
 

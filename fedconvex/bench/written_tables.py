@@ -234,7 +234,8 @@ def fairness(board: Board) -> list[str]:
         f"Targets are {targets}, judged by the referee from the model alone, on rows of its own and outside of the "
         "clock. A solver's own word for its gap counts for nothing.",
         steps[board.steps],
-        f"Everybody starts at zero and has at most {r.rounds} rounds. Data, compiling and imports are outside of the "
+        f"Everybody starts at zero and has at most {r.rounds} rounds; a run is given up that would not meet the next "
+        "target at four times its pace. Data, compiling and imports are outside of the "
         f"clock; linear algebra has one thread. Seconds are, round by round, the least of at least {r.repeats} runs.",
         f"A solver that takes more than {r.limit:g} s for one problem and seed is stopped there, named, and has met no "
         "target.",
