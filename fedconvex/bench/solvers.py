@@ -13,6 +13,7 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -168,7 +169,26 @@ class Solver:
 
 
 def _settled(cls: type, settings: dict[str, Any], problem: Any, factor: float) -> tuple[dict[str, Any], str]:
-    """Return all settings of a class, step sizes among them, and where these come from."""
+    """Return all settings of a class, step sizes among them, and where these come from.
+
+    Those of theory are kept as long as the problem is there: its constants may take longer than a run.
+    """
+    key = cls, repr(sorted(settings.items()))
+    known = _STEPS.setdefault(problem, {})
+    if key not in known:
+        known[key] = _of_theory(cls, settings, problem)
+    settings, words = dict(known[key][0]), known[key][1]
+    if factor != 1.0:
+        default = {f.name: f for f in fields(cls)}["step_size"].default
+        settings["step_size"] = _scaled(settings.get("step_size", default), factor)
+    return settings, words
+
+
+_STEPS = WeakKeyDictionary[Any, dict[Any, tuple[dict[str, Any], str]]]()  # problems do not change
+
+
+def _of_theory(cls: type, settings: dict[str, Any], problem: Any) -> tuple[dict[str, Any], str]:
+    """Return all settings of a class with the step size of theory, and where it comes from."""
     known = {f.name: f for f in fields(cls)} if is_dataclass(cls) else {}
     needed = {n for n, f in known.items() if _required(f)} - settings.keys()
     if {"step_size", "domain_step_size"} <= needed:
@@ -176,13 +196,11 @@ def _settled(cls: type, settings: dict[str, Any], problem: Any, factor: float) -
     elif "step_size" in needed or ("step_size" in known and _proximal_steps(settings)):
         settings["step_size"], words = usual_step(cls, settings, problem)
     else:
-        words = "no step size to choose" if factor == 1.0 and "step_size" not in settings else "step size as given"
+        words = "no step size to choose" if "step_size" not in settings else "step size as given"
     needed -= settings.keys()
     if needed:
         cure, who = "give them defaults, or pass an instance", f"bench: {cls.__name__}"
         raise bad(who, "have defaults for all settings but step_size", ", ".join(sorted(needed)), cure)
-    if factor != 1.0:
-        settings["step_size"] = _scaled(settings.get("step_size", known["step_size"].default), factor)
     return settings, words
 
 
