@@ -466,7 +466,7 @@ def test_step_by_step_by_hand_and_never_above_li():
     c = Constants(L=2.0, mu=0.5, Gamma=0.1, D=3.0, sigma2_k=np.array([1.0, 4.0]), G2=5.0, K=2)
     first, eta, G = (1 - 1 / 16) ** 2 * 9 + 1.25 / 64, 4 / 33, math.sqrt(5.0)
     near = ((1 - 2 / 33) * math.sqrt(first) + 2 * eta * G / 8) ** 2
-    far = (1 - 2 / 33) * first + eta**2 * 1.2 + 2 * 5 / 64
+    far = (1 - 2 / 33) ** 2 * (first + 5 / 64)
     second = min(near, far) + eta**2 * 1.25
     assert fedavg_step_by_step(c, local_steps=2, rounds=1).value == pytest.approx(second)  # times L/2 = 1
     one = fedavg_step_by_step(c, local_steps=2, rounds=1, scheme="proportional", participants=2)

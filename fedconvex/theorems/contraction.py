@@ -409,9 +409,17 @@ def _read_scaffold(s: Setting) -> Reading:
     return Reading({"constants": s.constants(), "rounds": s.rounds, **numbers})
 
 
-def _searched(share: float, scheme: int = 0, **settings: Any) -> MethodRule:
-    """Return the rule with everybody, with draws by weight, or with a uniform half."""
-    return fixed_step(share, **with_scheme(scheme, settings))
+def _searched(
+    share: float, scheme: int = 0, sampled: int = 0, power: float = 0.0, shift: float = 1.0, **settings: Any
+) -> MethodRule:
+    """Return the rule with everybody, with draws by weight, or with uniform ones; steps fall like t^-power."""
+    work = with_scheme(scheme, settings, sampled)
+
+    def make(theorem: Theorem, problem: Problem, start: np.ndarray, rounds: int) -> FedAvg:
+        first = share / smoothness(problem)
+        return FedAvg(step_size=Decay(first * shift**power, shift, power), **feasible_work(problem, work))
+
+    return MethodRule(f"{share:g}/L t^-{power:g}", make) if power else fixed_step(share, **work)
 
 
 _SHARED: dict[str, Any] = {
