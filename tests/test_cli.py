@@ -399,7 +399,12 @@ def test_checkpoint_resumes_to_the_same_bits(capsys, tmp_path):
         (["solve", "--plot", "missing/c.png"], "be a file in an existing folder"),
         (["solve", "--plot", "c.xyz"], "end in "),
         (["solve", "--checkpoint", "missing/run.npz"], "--checkpoint must be a file in an existing folder"),
-        (["solve", "--colour"], "unrecognized arguments: --colour"),
+        (["solve", "--colour"], "unrecognized arguments: --colour (see fedconvex solve --help)"),
+        (["compare", "x.csv", "--target", "age", "at"], "unrecognized arguments: at: quote a name with spaces"),
+        (
+            ["analyse", "x.csv", "--client", "c", "--impute", "mode"],
+            "--impute mode: rows with missing cells are left out",
+        ),
         (["solve", "--rounds"], "expected one argument"),
         (["paint"], "invalid choice: 'paint'"),
         ([], "required: COMMAND"),

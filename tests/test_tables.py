@@ -224,6 +224,7 @@ def test_federations_of_training_and_held_out_rows():
     [
         ({"target": "il"}, "must have a column 'il'; got columns dose, sex, ill, ward: 'ill' is near"),
         ({"target": "ill", "drop": ["doze"]}, "must have a column 'doze'"),
+        ({"target": "ill", "client": "W"}, "'ward' is near"),
         ({"target": "ill", "drop": "dose"}, "read_table: drop must be a list of column names; got 'dose'"),
         ({"target": "ill", "drop": ["dose"], "keep": ["dose"]}, "drop must name other columns than keep; got 'dose'"),
         ({"target": "ill", "client": "ill"}, "target must be another column than client"),

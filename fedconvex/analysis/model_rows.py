@@ -17,6 +17,7 @@ from fedconvex.analysis.table_coding import Coding, Survival
 from fedconvex.federation import Federation
 from fedconvex.tables.frame import Frame, cleared
 from fedconvex.tables.planning import Wishes
+from fedconvex.tables.problems import ColumnProblems
 from fedconvex.tables.reading import plan, read_frame
 
 NUMBERS = ("gaussian", "poisson", "quasipoisson", "gamma", "negative-binomial", "cox")
@@ -113,7 +114,10 @@ def model_rows(
     wishes = Wishes.of(target=target, client=client, weight=weight, **wanted)
     frame = cleared(read_frame(data, text=wishes.text, **how), wishes.codes)
     frame, left_out, n = _complete(frame, wishes, extra)
-    columns = plan(frame, wishes).fit(frame, standardise=False)
+    try:
+        columns = plan(frame, wishes).fit(frame, standardise=False)
+    except ColumnProblems as found:  # rows with missing cells are left out, which makes no filling necessary
+        raise found.without("impute") from None
     reference, base = _base_class(columns, reference)
     kind, event, order = _response(columns, frame, family, base)
     bare = site_intercepts or survival.event is not None

@@ -176,7 +176,7 @@ class _Described(NamedTuple):
         return self.commands.add_parser(name, help=self.help, **settings)
 
 
-def _parser(command: str | None = None) -> argparse.ArgumentParser:
+def _parser(command: str | None = None) -> Parser:
     """Return the parser of all commands; of one only where it is named: the others are not loaded then."""
     parser = Parser(
         prog="fedconvex",
@@ -185,6 +185,7 @@ def _parser(command: str | None = None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fedconvex {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
+    parser.command = command if command in COMMANDS else ""
     for name, words in COMMANDS.items():
         if command in (None, name):
             file = "listing" if name == "list" else name

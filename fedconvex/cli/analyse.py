@@ -32,6 +32,7 @@ def add_parser(commands: Any) -> None:
               fedconvex analyse wards.csv --target ill --client ward --site-intercepts --differences --test drug
               fedconvex analyse wards.csv --time days --event died --client ward"""),
     )
+    analyse.elsewhere["--impute"] = "rows with missing cells are left out, and counted"
     analyse.add_argument("table", metavar="TABLE", help=".csv, .tsv or .parquet file")
     add = analyse.add_argument_group("columns").add_argument
     add("--target", "--time", metavar="COL", help="the response; of events, their times")
@@ -51,6 +52,8 @@ def add_parser(commands: Any) -> None:
     add("--drop", **several, default=[], help="columns to leave out")
     add("--keep", **several, default=[], help="columns to use although they look like dates or identifiers")
     add("--as-category", **several, default=[], help="columns to take as categories, even if they look like numbers")
+    add("--missing", metavar="COL=VALUE", nargs="+", action="extend", default=[],
+        help="what stands for missing cells of a column beside empty ones, such as chol=0")  # fmt: skip
     add("--reference", metavar="COL=LEVEL", nargs="+", action="extend", default=[],
         help="levels that the others of a category are held against; default the first")  # fmt: skip
     add_reading(add)
@@ -75,7 +78,7 @@ def add_parser(commands: Any) -> None:
 def _analyse(args: argparse.Namespace) -> int:
     from fedconvex.analysis import analyse
     from fedconvex.analysis.summary_text import p_is, p_text
-    from fedconvex.cli.input_data import reading_options
+    from fedconvex.cli.input_data import entries, listed, reading_options
     from fedconvex.report.tables import format_table, plain
 
     if args.report is not None:
@@ -85,12 +88,18 @@ def _analyse(args: argparse.Namespace) -> int:
     pairs = [entry.rpartition("=") for entry in args.reference]
     if wrong := [entry for entry, pair in zip(args.reference, pairs, strict=True) if not (pair[0] and pair[2])]:
         raise bad("--reference", "be a list of COLUMN=LEVEL", repr(wrong[0]), "ward=a")
+    given = {k: getattr(args, k) for k in ("features", "drop", "keep", "as_category", "missing")}
+    if any("," in value for values in given.values() for value in values or ()):
+        from fedconvex.tables import read_frame
+
+        names = read_frame(args.table, **reading_options(args)).names
+        given = {k: v and list((entries if k == "missing" else listed)(v, names)) for k, v in given.items()}
     found = analyse(
         args.table, args.target, args.client, formula=args.formula, family=args.family, robust=args.robust,
         site_intercepts=args.site_intercepts, level=args.level, intervals=args.intervals, firth=args.firth,
         offset=args.offset, exposure=args.exposure, weight=args.weight, event=args.event, entry=args.entry,
         reference={name: level for name, _, level in pairs}, strata=args.strata, ties=args.ties,
-        features=args.features, drop=args.drop, keep=args.keep, as_category=args.as_category, **reading_options(args),
+        **given, **reading_options(args),
     )  # fmt: skip
     how = "likelihood ratio" if args.robust is None else "wald"
     tests = {term: found.test(term, how) for term in args.test}

@@ -60,6 +60,8 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, **settings: Any) -> None:
+        self.elsewhere: dict[str, str] = {}  # options of other commands, with what is done here instead
+        self.command = ""  # the one that is parsed, of the parser of all
         usual: dict[str, Any] = {"allow_abbrev": False, "formatter_class": _Formatter}
         super().__init__(**usual | settings | {"add_help": False})
         self.add_argument(
@@ -163,12 +165,16 @@ class Parser(argparse.ArgumentParser):
 
         names = [name for parser in self._all() for name in parser._option_string_actions]
         strange = re.search(r"unrecognized arguments: .*?(--[\w-]+)", message)
+        words = re.search(r"unrecognized arguments: [^-\s]", message)
         command = re.search(r"argument COMMAND: invalid choice: '([^']*)'", message)
         if command is not None:
             names = list(self._commands())
         given = command or strange
-        meant = nearest(given[1], names) if given is not None else ""
-        raise Refused(f"{message}{': ' if meant else ''}{meant} (see {self.prog} --help)")
+        meant = nearest(given[1], names) if given is not None else "quote a name with spaces" if words else ""
+        for parser in self._all() if strange is not None else ():
+            meant = getattr(parser, "elsewhere", {}).get(strange[1], meant)
+        shown = " ".join(filter(None, [self.prog, self.command]))
+        raise Refused(f"{message}{': ' if meant else ''}{meant} (see {shown} --help)")
 
     def _commands(self) -> dict[str, Any]:
         """Return the parsers of the commands, by name."""

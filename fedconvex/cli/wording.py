@@ -12,6 +12,7 @@ _RUN = ("rounds", "tol", "checkpoint", "threads", "seed")
 _ROLES = {"sample_weight": "--weight", "domain": "--domain", "domain_labels": "--domain", "labels": "--client"}
 _WORDS: list[tuple[str, Any]] = [
     (r"^(?:read_frame|read_table|load|load_table|load_npz|load_svmlight|load_bundled): ", ""),
+    (r"^path must be an existing file", "the table must be an existing file"),
     (r"pass Problem\(\.\.\., weights='uniform'\)", "take --weights uniform"),
     (r"give rho a number, or the problem l2 > 0", "give --set rho=..., or --penalise-intercept with --l2 above 0"),
     (r"^partition_\w+: n_clients \* shards_per_client", "--clients times the shards of a client"),

@@ -178,6 +178,7 @@ def _resolve(frame: Frame, wishes: Wishes) -> None:
     for name in named:
         if name not in known:
             near = difflib.get_close_matches(name, frame.names, 1)
+            near = near or [c for c in frame.names if c.lower().startswith(name.lower())]
             listed = ", ".join(frame.names[:40]) + (", ..." if len(frame.names) > 40 else "")
             nameless = not near and any(parsed_number(c) is not None for c in frame.names)
             cure = f"{near[0]!r} is near" if near else "the first line must name the columns" if nameless else ""

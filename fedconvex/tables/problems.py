@@ -87,6 +87,11 @@ class ColumnProblems(ValueError):
         found.pop("", None)
         return found
 
+    def without(self, option: str) -> ColumnProblems:
+        """Return the same without an option that the caller does not have."""
+        kept = [t._replace(also=("", "")) if t.also[0] == option else t for t in self.troubles]
+        return ColumnProblems(self.origin, self.read_as, kept)
+
     @property
     def command_line(self) -> str:
         """The message in the words of the command line."""

@@ -348,6 +348,22 @@ def test_the_command_says_what_the_function_finds(tmp_path, capsys):
     assert "COLUMN=LEVEL" in capsys.readouterr().err
 
 
+def test_what_a_refusal_proposes_can_be_pasted(tmp_path, capsys):
+    """Identifiers, dates and a code for missing cells; nothing is filled, so nothing says how to."""
+    rng, path = np.random.default_rng(4), tmp_path / "wards.csv"
+    rows = [
+        f"P{i:03d},2024-0{i % 9 + 1}-1{i % 7},{rng.integers(60, 90) if i % 11 else -9},{rng.normal():.3f},{'ab'[i % 2]}"
+        for i in range(80)
+    ]
+    path.write_text("\n".join(["id,day,pulse,y,site", *rows]) + "\n")
+    argv = ["analyse", str(path), "--target", "y", "--client", "site"]
+    assert main(argv) == 2
+    settled = capsys.readouterr().err.partition("settled by: ")[2].partition(";")[0]
+    assert settled == "--drop id,day --missing pulse=-9"
+    assert main([*argv, *settled.split()]) == 0
+    assert "8 left out for missing cells: pulse 8" in capsys.readouterr().out
+
+
 @pytest.mark.slow_unless(name="gaussian")
 @pytest.mark.parametrize("own", [False, True], ids=["common", "own"])
 @pytest.mark.parametrize("name", ["gaussian", "gamma"])
