@@ -48,7 +48,8 @@ def unknown(who: str, got: object, names: Iterable[str], more: str = "") -> Valu
     """Return the ValueError of a name that is none of the names, with the one that may have been meant."""
     names = list(names)
     cure = nearest(got, names) if isinstance(got, str) else ""
-    return bad(who, "be one of " + ", ".join(names) + more, got if got is None else repr(got), cure)
+    listed = ", ".join(names) if len(names) <= 60 or not cure else f"{len(names)} names"
+    return bad(who, f"be one of {listed}{more}", got if got is None else repr(got), cure)
 
 
 def printable(text: str) -> str:

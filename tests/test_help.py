@@ -34,6 +34,7 @@ def test_help_fits_a_screen_and_names_every_option(name, monkeypatch):
         assert rows(parser.format_help()) <= MOST_LINES
         assert lost(parser) == []
         whole = parser.help_of("all")
+        assert [line for line in (parser.format_help() + whole).splitlines() if len(line) > 80] == []
         assert all(a.help in " ".join(whole.split()) for a in parser._actions if a.help and "%" not in a.help)
 
 

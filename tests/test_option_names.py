@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
+import io
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 import fedconvex
 from fedconvex.cli import _parser
+from fedconvex.cli.parser import Refused
 from fedconvex.cli.wording import _RUN, spoken
 from fedconvex.registry import class_named, methods
 
@@ -79,3 +83,33 @@ def test_messages_of_the_library_become_options_that_exist():
 )
 def test_words_of_the_command_line(message, start):
     assert spoken(message).startswith(start)
+
+
+COMMAND = re.compile(r"^(?:\$ )?(?:\.venv/bin/)?fedconvex (.*)$", re.M)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
+PAGES = [ROOT.parent / "README.md", *sorted((ROOT.parent / "docs").rglob("*.md"))]
+
+
+def refused(text):
+    """Commands in blocks of a page that the parser refuses, with its reason."""
+    blocks = [block.replace("\\\n", " ") for language, block in FENCE.findall(text) if language in ("sh", "console")]
+    wrong = []
+    for line in (line for block in blocks for line in COMMAND.findall(block)):
+        words = shlex.split(line, comments=True)
+        words = words[: min([words.index(w) for w in ("|", ">", "&&") if w in words], default=None)]
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                _parser(words[0]).parse_args(words)
+        except SystemExit:  # of --help
+            pass
+        except Refused as error:
+            wrong.append(f"{line}: {error}")
+    return wrong
+
+
+@pytest.mark.skipif(not PAGES[0].exists(), reason="no pages beside the package")
+def test_commands_on_pages_are_taken_by_the_parser():
+    wrong = {page.name: refused(page.read_text(encoding="utf-8")) for page in PAGES if page.exists()}
+    assert {name: lines for name, lines in wrong.items() if lines} == {}
+    text = "```python\n1\n```\n```console\n$ fedconvex solve x.csv --targt y > out\n```\n```sh\nfedconvex list\n```\n"
+    assert [line.partition(":")[0] for line in refused(text)] == ["solve x.csv --targt y > out"]

@@ -75,10 +75,23 @@ def add_parser(commands: Any) -> None:
     analyse.set_defaults(command=_analyse)
 
 
+def _columns(args: argparse.Namespace) -> dict[str, Any]:
+    """Return how the table is read and what was asked of its columns; an option may hold several, with commas."""
+    from fedconvex.cli.input_data import entries, listed, reading_options
+
+    reading = reading_options(args)
+    given = {k: getattr(args, k) for k in ("features", "drop", "keep", "as_category", "missing")}
+    if any("," in value for values in given.values() for value in values or ()):
+        from fedconvex.tables import read_frame
+
+        names = read_frame(args.table, **reading).names
+        given = {k: v and list((entries if k == "missing" else listed)(v, names)) for k, v in given.items()}
+    return {**given, **reading}
+
+
 def _analyse(args: argparse.Namespace) -> int:
     from fedconvex.analysis import analyse
     from fedconvex.analysis.summary_text import p_is, p_text
-    from fedconvex.cli.input_data import entries, listed, reading_options
     from fedconvex.report.tables import format_table, plain
 
     if args.report is not None:
@@ -88,18 +101,12 @@ def _analyse(args: argparse.Namespace) -> int:
     pairs = [entry.rpartition("=") for entry in args.reference]
     if wrong := [entry for entry, pair in zip(args.reference, pairs, strict=True) if not (pair[0] and pair[2])]:
         raise bad("--reference", "be a list of COLUMN=LEVEL", repr(wrong[0]), "ward=a")
-    given = {k: getattr(args, k) for k in ("features", "drop", "keep", "as_category", "missing")}
-    if any("," in value for values in given.values() for value in values or ()):
-        from fedconvex.tables import read_frame
-
-        names = read_frame(args.table, **reading_options(args)).names
-        given = {k: v and list((entries if k == "missing" else listed)(v, names)) for k, v in given.items()}
     found = analyse(
         args.table, args.target, args.client, formula=args.formula, family=args.family, robust=args.robust,
         site_intercepts=args.site_intercepts, level=args.level, intervals=args.intervals, firth=args.firth,
         offset=args.offset, exposure=args.exposure, weight=args.weight, event=args.event, entry=args.entry,
         reference={name: level for name, _, level in pairs}, strata=args.strata, ties=args.ties,
-        **given, **reading_options(args),
+        **_columns(args),
     )  # fmt: skip
     how = "likelihood ratio" if args.robust is None else "wald"
     tests = {term: found.test(term, how) for term in args.test}

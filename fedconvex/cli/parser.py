@@ -131,8 +131,18 @@ class Parser(argparse.ArgumentParser):
                 break_on_hyphens=False,
             )
         formatter.add_text("\n".join(lines))
-        formatter.add_text(self.epilog)
+        formatter.add_text(self._folded())
         return formatter.format_help()
+
+    def _folded(self) -> str:
+        """Return the examples, lines that are longer than the terminal is wide continued on the next."""
+        width = self._get_formatter()._width
+        lines = (self.epilog or "").splitlines()
+        folded = (
+            textwrap.wrap(x, width - 2, subsequent_indent=" " * 6, break_long_words=False, break_on_hyphens=False)
+            for x in lines
+        )
+        return "\n".join(" \\\n".join(parts) for parts in folded)
 
     def _filled(self) -> str:
         """Return the description, its paragraphs filled to the width of the terminal."""
@@ -153,11 +163,11 @@ class Parser(argparse.ArgumentParser):
     def _whole(self) -> str:
         """Return the help of all topics."""
         self._words()
-        given, self.description = self.description, self._filled()
+        given, self.description, self.epilog = (self.description, self.epilog), self._filled(), self._folded()
         try:
             return super().format_help()
         finally:
-            self.description = given
+            self.description, self.epilog = given
 
     def error(self, message: str) -> NoReturn:
         """Raise what `main` prints, with the name that may have been meant."""
@@ -171,8 +181,8 @@ class Parser(argparse.ArgumentParser):
             names = list(self._commands())
         given = command or strange
         meant = nearest(given[1], names) if given is not None else "quote a name with spaces" if words else ""
-        for parser in self._all() if strange is not None else ():
-            meant = getattr(parser, "elsewhere", {}).get(strange[1], meant)
+        for parser in self._all():
+            meant = getattr(parser, "elsewhere", {}).get(strange[1] if strange is not None else "", meant)
         shown = " ".join(filter(None, [self.prog, self.command]))
         raise Refused(f"{message}{': ' if meant else ''}{meant} (see {shown} --help)")
 
