@@ -11,6 +11,7 @@ from campaigns import book_optima
 
 from fedconvex._files import npz
 from fedconvex.bench import SUITES, Case, Referee, book_cases, read_book, suite, write_book
+from fedconvex.bench.book import gap_by_gradient
 from fedconvex.bench.cases import digest
 from fedconvex.cli import main
 
@@ -52,6 +53,19 @@ def test_a_book_holds_rows_optima_and_constants(more):
     first = Referee(book_cases(book)[0])
     assert float(first.gaps(entries[0].optimum[None])[1][0]) < 1e-12
     assert suite(book) == book_cases(book)
+
+
+@pytest.mark.parametrize("case", [*CASES, pytest.param(MORE[0], marks=pytest.mark.slow)], ids=lambda c: c.name)
+def test_the_gap_by_gradients_bounds_what_is_lost_and_is_tiny_at_the_optimum(case):
+    """Near w*, seed 0: at least F(w) - F*, and at most some kappa times that; at w* rounding is all there is."""
+    problem, rng = case.problem(), np.random.default_rng(0)
+    best = problem.solve().w
+    assert gap_by_gradient(problem, case.loss, best) < 1e-20
+    for far in (1e-1, 1e-3):
+        w = best + far * rng.standard_normal(best.shape)
+        lost, bound = float(problem.value(w)) - float(problem.value(best)), gap_by_gradient(problem, case.loss, w)
+        assert lost <= bound <= 1.1 * 2.0 * problem.constants().kappa * lost, (far, lost, bound)
+    assert gap_by_gradient(problem, "hinge", best) == np.inf
 
 
 @pytest.mark.slow
