@@ -19,12 +19,15 @@ SIGNS = {
     **dict(zip(["<->", "<=", ">=", "!=", "->", "<-", "sqrt"], "↔≤≥≠→←√", strict=True)),
 }
 WORD = re.compile(
-    rf"(?<![A-Za-z])(?:{'|'.join(SMALL.split() + LARGE.split())})(?![A-Za-z-])|<->|<=|>=|!=|->|<-|\bsqrt(?=\()"
+    rf"(?<![A-Za-z])(?:{'|'.join(SMALL.split() + LARGE.split())})(?![A-Za-z]|-(?!smooth|strongly))"
+    r"|<->|<=|>=|!=|->|<-|\bsqrt(?=\()"
 )
 GRADIENT = re.compile(r"\bgrad (?=[A-Za-z](?:\b|_))")
-SUM = re.compile(r"\bsum(?=_)")
+SUM = re.compile(r"\bsum(?=_| [A-Za-z](?:hat|bar)?_| \([a-z]_| ‖)")
 BASE = re.compile(r"(?:(?<![A-Za-z])(?:[A-Za-z]|max|min|sup|inf|mean|[A-Za-z](?:bar|hat))|[α-ωΑ-Ω∇Σ)\]}‖*'⁺])$")
-SCRIPT = re.compile(r"([_^])(\{[^{}]*\}|\([^()]*\)|-?[A-Za-z0-9α-ωΑ-Ω°]+(?:,[a-z0-9](?![A-Za-z0-9]))?|[*+])")
+SCRIPT = re.compile(
+    r"([_^])(\{[^{}]*\}|\([^()]*\)|-\([^()]*\)|-?[A-Za-z0-9α-ωΑ-Ω°]+(?:,[a-z0-9](?![A-Za-z0-9]))?|[*+])"
+)
 
 
 def typeset(text: str) -> list[tuple[str, str]]:
@@ -32,6 +35,8 @@ def typeset(text: str) -> list[tuple[str, str]]:
 
     >>> typeset("sigma^2/M <= x_i^{t,k}")
     [('', 'σ'), ('^', '2'), ('', '/M ≤ x'), ('_', 'i'), ('^', 't,k')]
+    >>> typeset("mu-strongly convex, W = sum w_r, q^-(r+1)")
+    [('', 'μ-strongly convex, W = Σ w'), ('_', 'r'), ('', ', q'), ('^', '-(r+1)')]
     >>> typeset("local_steps of grad F_i, (a)^(1/3)")
     [('', 'local_steps of ∇F'), ('_', 'i'), ('', ', (a)'), ('^', '1/3')]
     """
@@ -53,6 +58,12 @@ def _nodes(text: str) -> list[nodes.Node]:
     return [kinds[kind](part) for kind, part in typeset(text)]
 
 
+def _block(text: str) -> list[nodes.Node]:
+    """Return a block of formulas with its stressed words, which stand between asterisks in the sources."""
+    parts = re.split(r"\*([a-z]{2,})\*", text)
+    return [n for i, part in enumerate(parts) for n in ([nodes.emphasis("", part)] if i % 2 else _nodes(part))]
+
+
 def set_formulas(app: Sphinx, doctree: nodes.document) -> None:
     """Set the formulas of a page of theorems, in blocks and in sentences, but not in code."""
     if not app.env.current_document.docname.startswith("docs/theory/"):
@@ -60,7 +71,7 @@ def set_formulas(app: Sphinx, doctree: nodes.document) -> None:
     for block in list(doctree.findall(nodes.literal_block)):
         if block.get("language") == "text":
             block.replace_self(
-                nodes.container("", nodes.paragraph("", "", *_nodes(block.astext())), classes=["formula"])
+                nodes.container("", nodes.paragraph("", "", *_block(block.astext())), classes=["formula"])
             )
     for text in list(doctree.findall(nodes.Text)):
         code = (nodes.literal, nodes.literal_block, nodes.subscript, nodes.superscript, nodes.raw, nodes.comment)
