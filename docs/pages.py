@@ -39,8 +39,9 @@ SECTIONS = (
 def page(statement: Statement, module: ModuleType, theorems: list[Theorem]) -> str:
     """Return the page of a statement with its variants, from the theorem's file."""
     home = {new: old for old, new in moved().items()}.get(module.__name__, module.__name__)
-    checked = ", checked by `fedconvex verify --theorem`:" if theorems else "."
-    parts = [f"# {statement.title}", f"`{home}`{checked}"]
+    what = "Statement, source and proof, and where it is loose or false"
+    checked = "; `fedconvex verify --theorem NAME` holds it against runs" if theorems else ""
+    parts = [f"# {statement.title}", f"{what}\n(`{home}`){checked}{':' if theorems else '.'}"]
     if theorems:
         parts.append("\n".join(f"- `{t.name}`: {t.says}" for t in theorems))
     for field, title in SECTIONS:

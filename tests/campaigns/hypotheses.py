@@ -182,6 +182,8 @@ def _weakened(name: str) -> dict[str, Any]:
 TEXT = """
 # Hypotheses that are needed, and those of which it is not known
 
+Which hypotheses of each theorem are shown to be necessary by an instance, and of which that is not known.
+
 Written by `python -m tests.campaigns.hypotheses`; how instances are found stands at the top of
 `tests/campaigns/hypotheses.py`. In each of them one hypothesis alone fails; the numbers are the largest quantity over
 the bound that stands without it, at 1.01, 1.5, 2 and 4 times the limit of a number, and elsewhere ("other": unequal

@@ -15,6 +15,9 @@ from fedconvex.verify import TightnessMap, tightness_map
 PAGE = Path(__file__).parents[2] / "docs" / "tightness.md"
 HEAD = """# How tight bounds are over steps and local steps
 
+How far each bound lies above the exact worst case, by step and number of local steps: where a better bound is
+possible.
+
 Written by `python -m tests.campaigns.maps`; `fedconvex verify --maps` computes the same of any theorems, yours among
 them. Every number is a bound over the exact worst case (its certified upper end) of all problems with the constants of
 the instance that is named: L, D, heterogeneity, number of clients, where the theorem asks for it mu. 1 means that no

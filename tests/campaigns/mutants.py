@@ -452,6 +452,8 @@ def page(records: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 TEXT = """
+How many errors planted into each theorem its checks catch: a measure of what a verdict HOLDS is worth.
+
 Written by `python -m tests.campaigns.mutants`; what the words mean stands at the top of `tests/campaigns/mutants.py`
 and in [power.md](power.md). Mutants that lower a bound nowhere are left out. "All" are those caught, shown and missed:
 what a proof excuses is no error. "Not below" a sharper theorem, and "loose" against exact worst cases, is true of the
