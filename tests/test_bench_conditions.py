@@ -8,9 +8,9 @@ import pytest
 
 from fedconvex.bench import Case, Channel, Conditions, Network, Referee, bench
 from fedconvex.bench.channel import ChannelEngine
-from fedconvex.bench.conditions import modelled, network_of
+from fedconvex.bench.conditions import CARRIED, CHOSEN, modelled, network_of
 from fedconvex.bench.solvers import named, of_target
-from fedconvex.bench.written_tables import fairness
+from fedconvex.bench.written_tables import fairness, left_out
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver.rounds import Engine
 from fedconvex.methods import SCAFFOLD, ErrorFeedback, FedSGD, TopK
@@ -126,6 +126,17 @@ def test_channels_leave_out_whom_they_cannot_serve():
             Conditions(channel=bad)
     with pytest.raises(ValueError, match="held_out must be a share"):
         Conditions(held_out=1.0)
+
+
+def test_who_is_left_out_is_told_with_the_reason(board):  # noqa: F811
+    apart = {"mine": CARRIED, "yours": CARRIED, "dane": CHOSEN, "afl": "worst domain"}
+    assert left_out(replace(board, apart=apart)) == [
+        f"left out under these conditions: mine, yours; {CARRIED}",
+        f"left out under these conditions: dane; {CHOSEN}",
+        "not applicable to this suite: afl, made for worst domain",
+    ]
+    with pytest.raises(ValueError, match=f"descent: {CARRIED}"):
+        Conditions(channel=Channel(lost=0.1)).under((of_target(bench_solvers.descent),))
 
 
 def test_held_out_rows_are_nobodys_and_their_loss_is_the_target():

@@ -27,7 +27,9 @@ def _answer(board: Board, axis: str) -> str:
     best = min(ranks, key=lambda s: ranks[s])
     low, high = board.rank_intervals(axis)[best]
     interval = "" if math.isnan(low) else f", 95 % interval {low:.2f} to {high:.2f}"
-    line = f"By {axis}, {best} has the least mean rank of {len(ranks)} ({ranks[best]:.2f}{interval})."
+    first = [s for s in ranks if ranks[s] == ranks[best]]
+    has = "has" if len(first) == 1 else "have"
+    line = f"By {axis}, {_listed(first)} {has} the least mean rank of {len(ranks)} ({ranks[best]:.2f}{interval})."
     pairs = [turned(c, best) for c in board.comparisons(axis) if best in (c.first, c.second)]
     less = [c.second for c in pairs if c.differs and c.better == best]
     alike = [c for c in pairs if not c.differs]

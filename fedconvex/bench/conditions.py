@@ -15,6 +15,8 @@ from fedconvex.bench.channel import Channel
 from fedconvex.bench.solvers import Reference, Solver
 
 AXIS = "modelled seconds"
+CARRIED = "the referee does not carry a function's messages"  # why a solver is left out
+CHOSEN = "it chooses the clients of a round itself, or asks all"
 _BYTES = 8.0  # of a float
 
 
@@ -173,19 +175,20 @@ class Conditions:
             asks = s.kind == "class" and (hasattr(s.target, "local") or isinstance(s.target, Reference))
             kept.append(replace(s, channel=self.channel) if asks else s)
         if not kept:
-            raise bad("bench: conditions", "be such that a solver at least can be run", ", ".join(apart))
+            why = "; ".join(f"{name}: {reason}" for name, reason in apart.items())
+            raise bad("bench: conditions", "be such that a solver at least can be run", why)
         return tuple(kept), apart
 
     def _unfit(self, s: Solver) -> str:
         """Return why a solver cannot be run under these conditions, or nothing."""
         if s.kind == "function" and not self.channel.clear:
-            return "messages that the referee does not carry"
+            return CARRIED
         if s.kind != "class" or not hasattr(s.target, "local"):
             return ""  # has all rows, or a module of its own, whose class is not looked into
         known = "participation" in _settings_of(s)
         fixed = self.participation is not None and not (known and isinstance(s.target, type))
         fixed = fixed or (self.channel.lost > 0.0 and not known)
-        return "rounds with clients of its own choice, or all" if fixed and (known or not s.own) else ""
+        return CHOSEN if fixed and (known or not s.own) else ""
 
 
 def _settings_of(s: Solver) -> set[str]:

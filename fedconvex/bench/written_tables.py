@@ -17,7 +17,7 @@ from fedconvex._files import check_folder, csv_text, write_file
 from fedconvex._latex import escaped, tabular
 from fedconvex.bench.answers import pair_rows, rank_rows
 from fedconvex.bench.board import AXES, Board, Spread
-from fedconvex.bench.conditions import Conditions
+from fedconvex.bench.conditions import CARRIED, CHOSEN, Conditions
 from fedconvex.bench.ranks import LEAST
 from fedconvex.bench.tuning import FACTORS, budget
 
@@ -213,6 +213,16 @@ def notes_table(board: Board) -> list[tuple[str, str, str]]:
     ]
 
 
+def left_out(board: Board) -> list[str]:
+    """Return who does not take part, by the reason."""
+    lines = []
+    for why in dict.fromkeys(board.apart.values()):
+        names = ", ".join(name for name, own in board.apart.items() if own == why)
+        apart = f"left out under these conditions: {names}; {why}"
+        lines.append(apart if why in (CARRIED, CHOSEN) else f"not applicable to this suite: {names}, made for {why}")
+    return lines
+
+
 def fairness(board: Board) -> list[str]:
     """Return the rules that hold for all, as sentences."""
     r = board.rules
@@ -225,6 +235,9 @@ def fairness(board: Board) -> list[str]:
         "ranks after tuning.",
     }
     steps["both"] = f"{steps['theory']} Solvers named tuned: {steps['tuned'][0].lower()}{steps['tuned'][1:]}"
+    seconds = f"Seconds are, round by round, the least of at least {r.repeats} runs."
+    if r.repeats == 1:
+        seconds = "Seconds are those of the judged run."
     unchecked = sorted({c.solver for c in board.cells if c.kind == "function"})
     targets = "certified gaps F(w) - F*"
     if share := board.conditions.held_out:
@@ -236,7 +249,7 @@ def fairness(board: Board) -> list[str]:
         steps[board.steps],
         f"Everybody starts at zero and has at most {r.rounds} rounds; a run is given up that would not meet the next "
         "target at four times its pace. Data, compiling and imports are outside of the "
-        f"clock; linear algebra has one thread. Seconds are, round by round, the least of at least {r.repeats} runs.",
+        f"clock; linear algebra has one thread. {seconds}",
         f"A solver that takes more than {r.limit:g} s for one problem and seed is stopped there, named, and has met no "
         "target.",
         "Floats are all numbers sent up and down, by all clients together; passes are gradient passes over all rows. "

@@ -92,7 +92,7 @@ def _add_conditions(add: Any) -> None:
 def _bench(args: argparse.Namespace) -> int:
     from fedconvex.bench import bench
     from fedconvex.bench.answers import answers
-    from fedconvex.bench.written_tables import fairness, notes_table, offence_table, summary_table
+    from fedconvex.bench.written_tables import fairness, left_out, notes_table, offence_table, summary_table
     from fedconvex.report.tables import aligned
 
     if args.report:
@@ -131,9 +131,8 @@ def _bench(args: argparse.Namespace) -> int:
         for c in board.cells:
             if c.own and not c.runs:  # those of the package and of scikit-learn are known to be for some problems only
                 say(fill(f"{c.solver} is not for {c.problem}: {c.found['words']}", "  ", 4))
-        for aim in dict.fromkeys(board.apart.values()):
-            names = ", ".join(name for name, own in board.apart.items() if own == aim)
-            say(fill(f"not applicable to this suite: {names}, made for {aim}", "  ", 4))
+        for line in left_out(board):
+            say(fill(line, "  ", 4))
         for solver, where, how in notes_table(board):
             say(fill(f"{solver}, {where}: {how}", "  ? ", 4))
         for solver, how in board.placed.items():
