@@ -32,9 +32,9 @@ MAKERS = ("__new__", "__init__", "__post_init__")
 CHECKS = ("fedconvex._check", "fedconvex.theory.bound")  # modules of functions that check arguments of others
 HEAD = """# Public names
 
-These names keep their place and their meaning from version to version; one that is to go warns for a version before.
-Everything else is private and may change at any time, with or without an underscore. `python docs/api.py` writes this
-page from the modules' `__all__`.
+These names keep their place and their meaning from version to version; one that is to go warns for two minor versions
+before ([releasing](../RELEASING.md)). Everything else is private and may change at any time, with or without an
+underscore. `python docs/api.py` writes this page from the modules' `__all__`.
 """
 
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from fedconvex.sweeps import sweep as sweep
     from fedconvex.vertical_federation import VerticalFederation as VerticalFederation
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 _HOME = {
     "fedconvex.comparison": ["Comparison", "compare"],

@@ -224,6 +224,16 @@ def test_the_changelog_names_what_there_is():
     assert not not_among(names, named_in("CHANGELOG.md")), "name them in CHANGELOG.md, under what is unreleased"
 
 
+def test_pages_have_the_version_of_the_package():
+    from fedconvex import __version__
+
+    for page in ("CHANGELOG.md", "CITATION.cff", "docs/citing.md"):
+        named = re.findall(
+            r"^(?:## |version: |.*Version )(\d+\.\d+\.\d+)", (ROOT / page).read_text(encoding="utf-8"), re.M
+        )
+        assert named[:1] == [__version__], page
+
+
 def test_what_is_public_has_a_test():
     """Methods, losses and readers by name, experiments by their file: a test of their own says it."""
     from fedconvex.papers import EXPERIMENTS
