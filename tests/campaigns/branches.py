@@ -236,8 +236,7 @@ def page(records: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
 TEXT = """
 # Branches of bounds
 
-Which parts of a bound no check comes near: a list for whoever relies on a theorem's constants, or wants to sharpen
-it.
+Which parts of a bound no check comes near: for readers who rely on a theorem's constants or want to sharpen it.
 
 Written by `python -m tests.campaigns.branches`; what counts as a branch, and the words, stand at the top of
 `tests/campaigns/branches.py` and `tests/campaigns/branch_marks.py`. Listed is what no check takes tightly: bound over
