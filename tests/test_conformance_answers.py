@@ -222,6 +222,14 @@ def test_bad_expectations_are_refused(expect, says):
         expected("fedavg", expect)
 
 
+def test_what_an_implementation_lacks_is_said_by_name(capsys):
+    with pytest.raises(ValueError, match=r"got the key 'lr': hyper has loss, l2, step_size"):
+        conform(lambda clients, hyper, rounds: hyper["lr"], "fedavg")
+    with pytest.raises(ValueError, match=r"shape \(3, 3\); got \(3,\): or declare the losses"):
+        conform(lambda clients, hyper, rounds: [np.zeros(3) for _ in range(rounds)], "fedavg")
+    assert main(["conform", "json:loads"]) == 2 and "--family must be given" in capsys.readouterr().err
+
+
 def test_values_may_hold_commas():
     assert expected("fedavg", "weights=n_k, models, last batch=kept") == {
         "weights": "n_k, models",

@@ -14,7 +14,7 @@ from fedconvex._files import check_file, write_file
 from fedconvex._progress import progress_line
 from fedconvex.cli.arguments import number
 from fedconvex.cli.output import fill, say, writing
-from fedconvex.cli.parser import FAILED, OK
+from fedconvex.cli.parser import FAILED, OK, Refused
 
 
 def add_parser(commands: Any) -> None:
@@ -57,6 +57,8 @@ def _conform(args: argparse.Namespace) -> int:
             raise bad("conform", "be given module:train along with options", "options alone")
         _list(FAMILIES)
         return OK
+    if args.family is None:
+        raise Refused("--family must be given: what the implementation should be; fedconvex conform lists all")
     if args.family not in FAMILIES:
         raise unknown("--family", args.family, FAMILIES)
     if args.json is not None:

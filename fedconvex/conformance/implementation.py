@@ -238,7 +238,9 @@ def ask(train: Any, exam: Exam, a: Abilities) -> tuple[np.ndarray, ...]:
         if model is None:
             raise wrong_type(who, "return arrays of real numbers", "complex ones")
         if model.shape != shape:
-            raise bad(who, f"return models of shape {shape}", f"{model.shape}")
+            several = exam.hyper["loss"] == "multinomial" and model.shape == shape[1:]
+            cure = "or declare the losses that it knows: can(losses=...)" if several else ""
+            raise bad(who, f"return models of shape {shape}", f"{model.shape}", cure)
         found.append(model)
     same = len(found) > 1 and len({id(w) for w in models}) == 1
     if same and not exam.events and not np.array_equal(found[0], exam.hyper["start"]):
@@ -272,7 +274,10 @@ def _answered(train: Any, exam: Exam, a: Abilities) -> tuple[Any, Any]:
         raise
     except Exception as error:
         cure = _unset(exam) + "raise NotImplementedError for what it cannot do, or declare it: can(...)"
-        raise bad(who, "return", f"{type(error).__name__}: {error}", cure) from error
+        got = f"{type(error).__name__}: {error}"
+        if isinstance(error, KeyError) and error.args and error.args[0] not in hyper:
+            got, cure = f"the key {error}", f"hyper has {', '.join(hyper)}"
+        raise bad(who, "return", got, cure) from error
     if not isinstance(models, (list, tuple)) or len(models) != exam.rounds:
         got = f"{len(models)}" if isinstance(models, (list, tuple)) else type(models).__name__
         raise bad(who, f"return a list of {exam.rounds} models, one after every round", got)
