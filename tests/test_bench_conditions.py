@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fedconvex.bench import Case, Channel, Conditions, Network, Referee, bench
+from fedconvex.bench.board_page import page
 from fedconvex.bench.channel import ChannelEngine
 from fedconvex.bench.conditions import CARRIED, CHOSEN, modelled, network_of
 from fedconvex.bench.solvers import named, of_target
@@ -137,6 +138,11 @@ def test_who_is_left_out_is_told_with_the_reason(board):  # noqa: F811
     ]
     with pytest.raises(ValueError, match=f"descent: {CARRIED}"):
         Conditions(channel=Channel(lost=0.1)).under((of_target(bench_solvers.descent),))
+
+
+@pytest.mark.slow
+def test_the_page_names_who_is_left_out(board):  # noqa: F811
+    assert f"Left out under these conditions: dane; {CHOSEN}." in page(replace(board, apart={"dane": CHOSEN}))
 
 
 def test_held_out_rows_are_nobodys_and_their_loss_is_the_target():

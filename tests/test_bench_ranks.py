@@ -1,6 +1,7 @@
 """Ranks with intervals and pairs that differ: by hand, and recomputed from results.csv alone."""
 
 import csv
+import gzip
 import math
 from collections import defaultdict
 from dataclasses import replace
@@ -16,6 +17,7 @@ from fedconvex.bench.board import Board, Cell
 from fedconvex.bench.cells import Rules
 from fedconvex.bench.ranks import compare_pairs, mean_ranks_of, medians_of, rank_intervals
 from fedconvex.bench.written_tables import summary_table, write_files
+from tests.docs_scripts import docs_script
 
 DIALS = {"K": 3, "n": 9, "d": 2, "size": 2, "sparse": False, "loss": "squared", "aim": "one model", "kappa": 2.0,
          "zeta_star": 1.0, "heterogeneity": 0.1}  # fmt: skip
@@ -59,7 +61,9 @@ def read(folder):
     """By axis, pair of problem and target, and solver: the costs of all seeds; and the class of every solver."""
     costs, classes = defaultdict(lambda: defaultdict(dict)), {}
     for row in rows_of(folder / "results.csv"):
-        assert row["offences"] == "" and row["status"] != "not for this problem"
+        assert row["offences"] == ""
+        if row["status"] == "not for this problem":
+            continue
         classes[row["solver"]] = row["class"]
         for axis in ("rounds", "floats", "passes"):
             here = costs[axis][row["problem"], float(row["target"])].setdefault(row["solver"], [])
@@ -164,3 +168,33 @@ def test_ranks_and_intervals():
     drawn = np.repeat(costs[:6], 3, axis=2)
     drawn[:, 0, 1] += 1.0  # a seed that turns the order
     assert np.all(np.ptp(rank_intervals(drawn, np.arange(6), np.zeros(2)), axis=1) > 0.0)
+
+
+def _plain(table):
+    """Return costs by solvers' names without their being tuned, which all are."""
+    return {pair: {s.removesuffix(", tuned"): v for s, v in found.items()} for pair, found in table.items()}
+
+
+@pytest.mark.slow
+def test_the_page_shows_the_ranks_of_the_kept_rows(tmp_path):
+    """The tables of docs/benchmark.md are those of the kept rows, and their ranks, by hand, too."""
+    figures = docs_script("benchmark_figures")
+    text, rows = figures.PAGE.read_text(encoding="utf-8"), figures.rows_of()
+    kept = figures.board_of(rows)
+    assert figures.filled(text, kept) == text, "run python docs/benchmark_figures.py"
+    (tmp_path / "results.csv").write_bytes(gzip.decompress(figures.KEPT.read_bytes()))
+    costs, classes = read(tmp_path)
+    lines = [[c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
+    classes = {s.removesuffix(", tuned"): c for s, c in classes.items()}
+    compared = 0
+    for kind in ("federated", "pooled"):
+        expected = {axis: by_hand(_plain(table), classes, kind) for axis, table in costs.items()}
+        heads: list[str] = []
+        for line in lines:
+            heads = line if line[0] == "solver" else heads
+            if line[0] in classes and classes[line[0]] == kind and any(h.startswith("rank by") for h in heads):
+                for axis, table in expected.items():
+                    shown = line[heads.index(f"rank by {axis}")].split(" [")[0]
+                    assert shown == (f"{table[line[0]]:.2f}" if line[0] in table else "–"), (axis, line)
+                    compared += 1
+    assert compared == 5 * len(kept.ranked) >= 60

@@ -13,6 +13,7 @@ from fedconvex.bench.profiles import MOST, curve_figure, profile_figure, sensiti
 from fedconvex.bench.written_tables import (
     cost_table,
     fairness,
+    left_out,
     notes_table,
     offence_table,
     summary_table,
@@ -48,6 +49,7 @@ def page(board: Board) -> str:
         rules=fairness(board),
         offences=offence_table(board),
         notes=notes_table(board),
+        left_out=left_out(board),
         summaries={k: summary_table(board, k) for k in dict.fromkeys(board.classes[s] for s in board.ranked)},
         answers=answers(board),
         differences={axis: difference_table(board, axis) for axis in board.axes if axis != "seconds"},
