@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import assume, example, given
@@ -434,6 +435,20 @@ def test_exp_is_accurate_and_keeps_nan(compiled):
     assert math.isnan(f(math.nan))
     assert f(-1e300) == f(-708.0) < 1e-307
     assert f(1e300) == f(708.0) > 1e307
+
+
+def test_roots_of_dual_steps_end_where_rounding_begins(rng):
+    """t + z + q (s(t) - u) = 0 in 40 digits: off by roundings of its terms only, though the last step was 1e-8 long."""
+    for _ in range(200):
+        q, z, u = 10.0 ** rng.uniform(-8, 8), rng.normal() * 10.0 ** rng.uniform(-3, 2), rng.choice([0.0, 1.0, 0.3])
+        t = logit_root(z, q, u)
+        with mpmath.workdps(40):
+            s = 1 / (1 + mpmath.exp(-mpmath.mpf(t)))
+            assert abs(t + mpmath.mpf(z) + q * (s - u)) <= 1.5e-15 * (abs(t) + abs(z) + q * (s + u)), (q, z, u)
+        t = log_root_between(q, z)
+        with mpmath.workdps(40):
+            grown = q * mpmath.exp(mpmath.mpf(t))
+            assert abs(t + grown - mpmath.mpf(z)) <= 1.5e-15 * (abs(t) + abs(z) + grown), (q, z)
 
 
 @pytest.mark.parametrize("q", [1.0, 1e29, 1e31, 1e100, 1e307])

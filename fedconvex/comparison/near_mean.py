@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from fedconvex.federation import Federation
 from fedconvex.problems import Problem
@@ -64,19 +63,17 @@ class _Clients:
 
 
 class _System:
-    """The Hessian of P, factored."""
+    """The Hessian of P, inverted."""
 
     def __init__(self, H: list[np.ndarray], lam: float) -> None:
         one = np.eye(len(H[0]))
-        self.blocks = [cho_factor(h + lam * one, lower=True) for h in H]
-        within = sum(cho_solve(b, one) for b in self.blocks)
-        self.between = cho_factor((len(H) + 1.0) / lam * one - within, lower=True)
+        self.blocks = np.linalg.inv(np.array(H) + lam * one)  # (K, d, d), small: calls would cost more than products
+        self.between = np.linalg.inv((len(H) + 1.0) / lam * one - self.blocks.sum(axis=0))
 
     def solve(self, G: np.ndarray) -> np.ndarray:
         """Return H^-1 G, (K, d)."""
-        A = np.array([cho_solve(b, g) for b, g in zip(self.blocks, G, strict=True)])
-        c = cho_solve(self.between, A.sum(axis=0))
-        return A + [cho_solve(b, c) for b in self.blocks]
+        A = (self.blocks @ G[:, :, None])[:, :, 0]
+        return np.asarray(A + self.blocks @ (self.between @ A.sum(axis=0)))
 
 
 def _newton(clients: _Clients, lam: float, W: np.ndarray, H: Any, accuracy: float) -> tuple[np.ndarray, Any]:

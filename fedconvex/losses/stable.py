@@ -8,6 +8,8 @@ import numpy as np
 
 from fedconvex._check import bad
 
+_LAST = 1e-8  # a step of Newton's method that ends nearer to the root than rounding does: see `log_root_between`
+
 
 def exp(x):
     """e^x to 5e-16 relative on [-708, 708], clamped outside, without branches, so that loops over rows vectorise.
@@ -85,7 +87,8 @@ def log_root_between(q, s):
     """Return the t with t + q e^t = s, for q >= 0, by safeguarded Newton steps from its right.
 
     t + q e^t is increasing and convex: Newton's method decreases to the root, by one a step where q e^t is large. At
-    -log q the function is 1 - log q, so the root is below it, or at most the t with q e^t = s + log q.
+    -log q the function is 1 - log q, so the root is below it, or at most the t with q e^t = s + log q. As |f''| <= f'
+    here and in `logit_root`, a step of length h <= 1/2 ends within h^2 of the root: after one of 1e-8 none is needed.
     """
     high = s
     if q > 0.0 and s > 0.0:  # t >= 0 implies q e^t <= s
@@ -102,10 +105,13 @@ def log_root_between(q, s):
         else:
             low = t
         new = t - f / (1.0 + e)
-        if not (low <= new <= high):
+        if low <= new <= high:
+            if abs(new - t) <= _LAST:
+                return new
+        else:
             new = 0.5 * (low + high)
-        if abs(new - t) <= 1e-15 * (1.0 + abs(t)):
-            return new
+            if abs(new - t) <= 1e-15 * (1.0 + abs(t)):
+                return new
         t = new
     return t
 
@@ -133,11 +139,14 @@ def logit_root(z, q, u):
         else:
             low = t
         new = t - f / (1.0 + q * e / ((1.0 + e) * (1.0 + e)))
-        if not (low <= new <= high) or abs(f) > 0.5 * last:  # Newton's method may cycle: halve the bracket
+        if low <= new <= high and abs(f) <= 0.5 * last:
+            if abs(new - t) <= _LAST:
+                return new
+        else:  # Newton's method may cycle: halve the bracket
             new = 0.5 * (low + high)
+            if abs(new - t) <= 1e-15 * (1.0 + abs(t)):
+                return new
         last = abs(f)
-        if abs(new - t) <= 1e-15 * (1.0 + abs(t)):
-            return new
         t = new
     return t
 
