@@ -194,6 +194,8 @@ def _of_steps(r: Reading) -> Iterator[Change]:
     yield Change("all local steps go along the gradient at the start of the round", _first_gradient)
     if r.get("prox", "absent") != "absent":
         yield Change("the proximal term pulls to {c} times the server's model", _on_state(_anchor), fitted=True)
+        words = "the proximal term's pull is multiplied by its distance to the power {c}"
+        yield Change(words, _curved_pull, fitted=True, neutral=0.0)
         words = "mu of round t is divided by t to the power {c}"
         yield Change(words, _on_state(_fading_mu), fitted=True, neutral=0.0)
     if "control" in r:
@@ -220,6 +222,18 @@ def _anchor(state: Any, c: float) -> Any:
 
 def _fading_mu(state: Any, c: float) -> Any:
     return {"mu": state["mu"] / (1.0 + state["t"]) ** c}
+
+
+def _curved_pull(family: Family, c: float) -> Family:
+    def reply(exam: Exam, r: Reading, state: Any, *rest: Any) -> Any:
+        def bend(g: np.ndarray, w: np.ndarray, i: int) -> np.ndarray:
+            d = w - state["w"]
+            far = float(_length(d, d.ndim))
+            return g + state["mu"] * d * (far**c - 1.0) if far > 0.0 else g
+
+        return family.reply(exam, r, state | {"bend": bend}, *rest)
+
+    return family._replace(reply=reply)
 
 
 def _mean_of_steps(family: Family, c: float) -> Family:

@@ -45,13 +45,18 @@ READ = pick(
     "gradients at",
     Value("current", "the correction's gradients are those at the model that was just sent", PUBLISHED),
     Value("stale", "the correction's gradients are those at the model of one round earlier", ERROR),
+    Value("stale mean", "the mean gradient is that at the model of one round earlier", ERROR),
+    Value("first mean", "the mean gradient is that of the first round: it is never renewed", ERROR),
     shown=_rounds,
 )
 
 
 def correction(exam: Exam, r: Mapping[str, str], state: State, k: int) -> np.ndarray:
     """Return what is added to a client's gradients."""
-    own, mean = all_gradients(exam, r, state["before"] if r.get("gradients at") == "stale" else state["sent"])
+    at = r.get("gradients at")
+    own, mean = all_gradients(exam, r, state["before"] if at == "stale" else state["sent"])
+    if at in ("stale mean", "first mean"):
+        mean = all_gradients(exam, r, state["before"] if at == "stale mean" else exam.hyper["start"])[1]
     of = {"own missing": mean, "global missing": -own[k], "reversed": own[k] - mean, "absent": 0.0 * mean}
     return of.get(r.get("correction", "both"), mean - own[k])
 
