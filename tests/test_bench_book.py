@@ -3,6 +3,7 @@
 import json
 import re
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from campaigns import book_optima
 
 from fedconvex._files import npz
 from fedconvex.bench import SUITES, Case, Referee, book_cases, read_book, suite, write_book
-from fedconvex.bench.book import gap_by_gradient
+from fedconvex.bench.book import gap_by_gradient, on_kinks
 from fedconvex.bench.cases import digest
 from fedconvex.cli import main
 
@@ -66,6 +67,16 @@ def test_the_gap_by_gradients_bounds_what_is_lost_and_is_tiny_at_the_optimum(cas
         lost, bound = float(problem.value(w)) - float(problem.value(best)), gap_by_gradient(problem, case.loss, w)
         assert lost <= bound <= 1.1 * 2.0 * problem.constants().kappa * lost, (far, lost, bound)
     assert gap_by_gradient(problem, "hinge", best) == np.inf
+
+
+def test_rows_on_their_kinks_are_put_there_exactly():
+    """Around the optimum of a hinge, moved by 1e-7: the margins of 1 are 1 again, and the value is no larger."""
+    problem = replace(MORE[1], l2=0.02).problem()
+    best, fed = problem.solve().w, problem.federation
+    moved = on_kinks(problem, best + 1e-7)
+    near = np.abs(fed.y * (fed.X @ best) - 1.0) < 1e-5
+    assert near.any() and np.abs(fed.y * (fed.X @ moved) - 1.0)[near].max() < 1e-14
+    assert float(problem.value(moved)) <= float(problem.value(best)) + 1e-15 < float(problem.value(best + 1e-7))
 
 
 @pytest.mark.slow
