@@ -158,6 +158,14 @@ def _makers(thing: Any) -> Iterator[Callable[..., Any]]:
     yield from (f for f in found if f.__module__.startswith("fedconvex") and "<" not in f.__code__.co_filename)
 
 
+def silent_methods(thing: Any) -> list[str]:
+    """Return the methods of a class whose docstring has sections, but none for the errors that they raise."""
+    found = {name: inspect.unwrap(getattr(f, "__func__", f)) for name, f in vars(thing).items() if name[:1] != "_"}
+    own = {n: f for n, f in found.items() if inspect.isfunction(f) and f.__module__.startswith("fedconvex")}
+    told = {n: inspect.getdoc(f) or "" for n, f in own.items()}
+    return [n for n, f in own.items() if "\n---" in told[n] and "Raises\n---" not in told[n] and refuses(f)]
+
+
 def refuses(f: Callable[..., Any], within: int = 1) -> bool:
     """Whether a function raises, itself or in a check of its arguments: of `CHECKS`, or private in its own module."""
     f = inspect.unwrap(f)

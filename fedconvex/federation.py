@@ -329,7 +329,11 @@ class Federation:
         test_size : float
             Share of each client's rows that is held out, in (0, 1).
         seed : int
-            Seed of the split.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If test_size is not strictly between 0 and 1, or no client has two rows.
 
         Examples
         --------
@@ -340,8 +344,7 @@ class Federation:
         >>> train.sizes.tolist(), test.sizes.tolist()
         ([3, 3], [1, 1])
         """
-        share = real("Federation.split: test_size", test_size, low=0.0, high=1.0, strict=True)
-        if share >= 1.0:
+        if (share := real("Federation.split: test_size", test_size, low=0.0, high=1.0, strict=True)) >= 1.0:
             raise bad("Federation.split: test_size", "lie strictly between 0 and 1", test_size)
         rng = np.random.default_rng(whole("Federation.split: seed", seed))
         held = np.zeros(self.n, dtype=bool)

@@ -230,6 +230,11 @@ class HybridFederation:
     def from_grid(cls, X: Any, y: Any, row_groups: int, column_groups: int) -> HybridFederation:
         """Cut a table into row_groups times column_groups blocks of nearly equal size, an owner each.
 
+        Raises
+        ------
+        ValueError, TypeError
+            If a number of groups is below 1, or above that of rows or columns.
+
         Examples
         --------
         >>> import numpy as np
@@ -240,9 +245,7 @@ class HybridFederation:
         who, X = "HybridFederation.from_grid", matrix(X)
         (n, d), sizes = X.shape, []
         for name, parts, most in (("row_groups", row_groups, n), ("column_groups", column_groups, d)):
-            G = whole(f"{who}: {name}", parts, low=1)
-            if G > most:
-                raise bad(f"{who}: {name}", f"be at most {most}", G)
+            G = whole(f"{who}: {name}", parts, low=1, high=most)
             sizes.append(np.arange(G + 1) * most // G)
         holder = np.arange((len(sizes[0]) - 1) * (len(sizes[1]) - 1)).reshape(len(sizes[0]) - 1, -1)
         return cls(Federation(X, y, sizes[0]), sizes[1], holder)

@@ -136,6 +136,11 @@ class LinearModel:
         **rest
             classes, feature_names, about, columns, clients.
 
+        Raises
+        ------
+        ValueError, TypeError
+            If w, center, scale and target do not fit each other.
+
         Examples
         --------
         >>> import numpy as np

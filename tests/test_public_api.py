@@ -111,6 +111,15 @@ def test_a_docstring_that_is_silent_about_errors_is_found(monkeypatch):
     assert api.lacks(fedconvex.Status) == [] == api.lacks(fedconvex.problems.FederatedProblem)  # Enum and Protocol
 
 
+def test_methods_with_sections_say_what_they_raise(monkeypatch):
+    api = docs_script("api")
+    classes = [t for things in api.public_names().values() for t in things.values() if isinstance(t, type)]
+    assert {c.__name__: api.silent_methods(c) for c in classes if api.silent_methods(c)} == {}
+    split = fedconvex.Federation.split
+    monkeypatch.setattr(split, "__doc__", split.__doc__.replace("Raises\n", "Notes\n"))
+    assert api.silent_methods(fedconvex.Federation) == ["split"]
+
+
 def test_an_alias_of_a_type_has_a_line_in_its_module():
     """`Positive` is described by fedconvex.fields; an alias that no line names, or without an example, is found."""
     import fedconvex.fields

@@ -254,6 +254,11 @@ class InvariantProblem(ClientWeights):
             ``attained`` says that w is certified as a global minimiser, up to 1e-6 (1 + |J|), ``unique`` that M(w) > 0
             beside: a critical point there is the only minimiser; ``certificate`` where ``lower`` comes from.
 
+        Raises
+        ------
+        ValueError, TypeError
+            If starts is negative.
+
         Notes
         -----
         Squared loss: M(w) > 0; else the better of the dual bound (up to 300 features) and the moment relaxation of
@@ -347,6 +352,11 @@ class InvariantProblem(ClientWeights):
         ----------
         starts : int
             As for `solve`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If starts is negative.
         """
         whole("InvariantProblem.minima: starts", starts, low=0)
         if starts not in self._minima:

@@ -36,7 +36,8 @@ KEPT, PAGE = Path(__file__).with_suffix(".json"), Path(__file__).parents[2] / "d
 TEXT = """
 # Exponents of bounds
 
-Which exponents of a bound would be noticed if they were wrong, and why the others would not: for authors who quote a rate.
+Which exponents of a bound would be noticed if they were wrong, and why the others would not: for authors who quote a
+rate.
 
 Written by `python -m tests.campaigns.exponents`, of what `fedconvex verify --power` tells of each theorem; how it is
 found stands in [power.md](power.md#power-by-exponent). An exponent is that of the parameter where the term presses most

@@ -78,6 +78,11 @@ class Dictionary:
             Dense rows with domains (without domains there is one source).
         cuts : int, optional
             At most so many thresholds per feature, at equal row counts, whatever rows weigh; default every midpoint.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If cuts is below 1.
         """
         X, (domain, p) = dense_rows("Dictionary.stumps", federation), domain_numbers(federation)
         lists = []

@@ -227,6 +227,11 @@ class EnsembleProblem(BoostingProblem):
         ----------
         tol : float, optional
             Stop once the gap is at most tol (1 + |F|); default 1e-11.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If tol is not positive.
         """
         goal = 1e-11 if tol is None else real("EnsembleProblem.solve: tol", tol, low=0.0, strict=True)
         if self._solution is None or tol is not None:

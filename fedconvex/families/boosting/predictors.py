@@ -162,6 +162,11 @@ class QEnsemble:
         X : array (n, d)
         q : array (n, p), optional
             Q of these rows, where the ensemble has no function for it (or to overrule it).
+
+        Raises
+        ------
+        ValueError, TypeError
+            If X is no matrix of numbers.
         """
         rows = array("QEnsemble: X", X, (None, None), copy=False)
         total = np.zeros(len(rows))

@@ -186,6 +186,11 @@ class MultiTaskProblem(TaskPredictions):
             Whether eigenvalues of all tasks' X'X are affordable.
         refuse : callable
             From why there is none, and what to do, to the error that is raised.
+
+        Raises
+        ------
+        ValueError
+            The error of ``refuse``, if Omega is learned or the loss is not smooth.
         """
         fed, loss = self.federation, self.loss
         if self.relation.learned:
@@ -296,6 +301,11 @@ class MultiTaskProblem(TaskPredictions):
             `conjugates` of the same.
         penalty : float, optional
             R(W) and R*(V), where they are equal and known: <V, W>/2 at W = Mbar V of a fixed relationship.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If an array is not of floats in its shape, or penalty no float.
         """
         full = self.model_shape
         for name, a, shape in (("W", W, full), ("V", V, full), ("conjugates", conjugates, full[:1])):
@@ -353,6 +363,11 @@ class MultiTaskProblem(TaskPredictions):
         -------
         Solution
             With w = W (m, d).
+
+        Raises
+        ------
+        ValueError, TypeError
+            If passes is below 1, tol not positive, or start no solution for the same rows.
         """
         if tol is not None:
             real("MultiTaskProblem.solve: tol", tol, low=0.0, strict=True)

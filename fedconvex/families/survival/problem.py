@@ -291,6 +291,11 @@ class SurvivalProblem(ClientWeights):
         Solution
             Of F, with ``attained`` False where no minimiser is known to exist: the likelihood is monotone, which
             `monotone_direction` shows, or columns are collinear within all risk sets.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If tol is not positive.
         """
         goal = None if tol is None else real("SurvivalProblem.solve: tol", tol, low=0.0, strict=True)
         w = np.zeros(self.size) if start is None else self.flatten(start)[0][0].copy()

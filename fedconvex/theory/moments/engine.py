@@ -186,6 +186,11 @@ class Moments:
         drift_before : bool
             The minimiser moves before each round instead of after it.
 
+        Raises
+        ------
+        ValueError, TypeError
+            If rounds is negative.
+
         Examples
         --------
         >>> import numpy as np
@@ -261,6 +266,11 @@ class Moments:
         ----------
         rounds, start, drift, drift_before
             As for `run`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If rounds is below 1.
         """
         T, tau = whole("Moments.gradients: rounds", rounds, low=1), int(self.local_steps.max())
         second, variance = np.full((2, T, tau, self.K), np.nan)
