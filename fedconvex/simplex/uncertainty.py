@@ -59,9 +59,9 @@ class Simplex:
         F = _values("Simplex.support: values", values)
         return F.max(axis=-1), np.eye(F.shape[-1])[F.argmax(axis=-1)]
 
-    def minimise(self, Z: np.ndarray, c: np.ndarray) -> np.ndarray:
-        """Return argmin ‖sum_k lambda_k Z_k‖^2/2 + <c, lambda>, Z (p, d)."""
-        return minimise_over_simplex(Z, c)
+    def minimise(self, Z: np.ndarray, c: np.ndarray, near: np.ndarray | None = None) -> np.ndarray:
+        """Return argmin ‖sum_k lambda_k Z_k‖^2/2 + <c, lambda>, Z (p, d), soonest where ``near`` is on its face."""
+        return minimise_over_simplex(Z, c, near)
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,8 @@ class Polytope:
         y = size * np.maximum(-found.ineqlin.marginals, 0.0)
         return float(b @ y + np.max(row - y @ A)), lam / lam.sum()
 
-    def minimise(self, Z: np.ndarray, c: np.ndarray) -> np.ndarray:
-        """Return argmin ‖sum_k lambda_k Z_k‖^2/2 + <c, lambda>, Z (p, d), by simplicial decomposition.
+    def minimise(self, Z: np.ndarray, c: np.ndarray, near: np.ndarray | None = None) -> np.ndarray:
+        """Return argmin ‖sum_k lambda_k Z_k‖^2/2 + <c, lambda>, Z (p, d), by simplicial decomposition from a vertex.
 
         The quadratic is minimised over the hull of some vertices, and the vertex that its gradient prefers is added:
         finite, since every vertex is added at most once (von Hohenbalken 1977).
@@ -334,7 +334,7 @@ class Point:
         F = _values("Point.support: values", values, len(self.domain_weights))
         return F @ np.array(self.domain_weights), self.project(F)
 
-    def minimise(self, Z: np.ndarray, c: np.ndarray) -> np.ndarray:
+    def minimise(self, Z: np.ndarray, c: np.ndarray, near: np.ndarray | None = None) -> np.ndarray:
         """Return the weights."""
         return np.array(self.domain_weights)
 
@@ -445,8 +445,8 @@ def _values(who: str, x: Any, p: int | None = None) -> np.ndarray:
 # ---------------------------------------------------------------- quadratic programmes over the simplex
 
 
-def minimise_over_simplex(Z: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """Minimise ‖sum_j w_j Z_j‖^2/2 + c'w over w >= 0, sum w = 1: primal active set, Z (m, d).
+def minimise_over_simplex(Z: np.ndarray, c: np.ndarray, near: np.ndarray | None = None) -> np.ndarray:
+    """Minimise ‖sum_j w_j Z_j‖^2/2 + c'w over w >= 0, sum w = 1: primal active set, Z (m, d), from weights ``near``.
 
     Examples
     --------
@@ -459,8 +459,11 @@ def minimise_over_simplex(Z: np.ndarray, c: np.ndarray) -> np.ndarray:
     Z = array("minimise: Z", Z, (c.size, None), copy=False)
     Q, m = Z @ Z.T, len(c)
     scale = float(np.max(np.abs(Q))) + float(np.max(np.abs(c))) + 1e-300
-    w = np.zeros(m)
-    w[int(np.argmin(0.5 * np.diag(Q) + c))] = 1.0
+    if near is None:
+        w = np.zeros(m)
+        w[int(np.argmin(0.5 * np.diag(Q) + c))] = 1.0
+    else:
+        w = near / near.sum()
     free = w > 0.0
     for _ in range(50 * m):
         step = face_step(Q, Q @ w + c, free, scale)

@@ -258,38 +258,39 @@ def saddle_point(
     w = np.zeros(domains.size) if w is None else w
     mix = sets.start(domains.federation.K) if mix is None else mix
     F, J = domains.client_values(domains.unflatten(w)), _gradients(domains, w)
-    iterations, before, factor = 0, math.inf, None
+    iterations, before, factor, near = 0, math.inf, None, None  # near: weights of few domains
     for iterations in range(1, MAX_ITERATIONS + 1):  # noqa: B007
         noise = 4e-15 * (1.0 + abs(float(F.max())))
-        found = None if factor is None else _model(factor, sets, F, J)
-        if factor is None or found is None or not found[2] <= _CHORD * before:
+        found = None if factor is None else _model(factor, sets, F, J, near)
+        if factor is None or found is None or not noise < found[2] <= _CHORD * before:
             weighted = domains.reweighted(mix)
             factor = Factor(weighted, w, weighted.flat_hessian(w), False)
-            found = _model(factor, sets, F, J)
+            found = _model(factor, sets, F, J, near)
         mix, step, predicted = found
         if not predicted > accuracy * (1.0 + abs(float(F.max()))):
             break
-        last = 0.1 * before < predicted <= noise  # with a Hessian from here: the step to where rounding begins
-        w_new, F_new = _search(domains, sets, factor, w, F, J, step, predicted, noise)
+        w_new, F_new = _search(domains, sets, factor, w, F, J, mix, step, predicted, noise)
         if w_new is None:
             break
-        w, F, J, before = w_new, F_new, _gradients(domains, w_new), predicted
-        if last:
+        w, F, J, before, near = w_new, F_new, _gradients(domains, w_new), predicted, mix
+        if predicted <= noise:  # of a Hessian from here: the step has led to where rounding begins
             break
     return w, mix, iterations
 
 
-def _model(factor: Factor, sets: Any, F: np.ndarray, J: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return the domain weights, the step, and how far the quadratic model's saddle value lies below h."""
+def _model(
+    factor: Factor, sets: Any, F: np.ndarray, J: np.ndarray, near: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return domain weights, sought from ``near``, the step, and how far the model's saddle value lies below h."""
     Z, below = factor.whiten(J), sets.support(F)[0] - F
-    mix = sets.minimise(Z, below)
+    mix = sets.minimise(Z, below, near)
     half = mix @ Z
     return mix, -factor.solve(mix @ J), float(mix @ below + 0.5 * half @ half)
 
 
 def _search(
-    domains: Objective, sets: Any, factor: Factor, w: np.ndarray, F: np.ndarray, J: np.ndarray, step: np.ndarray,
-    predicted: float, noise: float,
+    domains: Objective, sets: Any, factor: Factor, w: np.ndarray, F: np.ndarray, J: np.ndarray, mix: np.ndarray,
+    step: np.ndarray, predicted: float, noise: float,
 ) -> tuple[Any, Any]:  # fmt: skip
     """Return a new point and its values, or (None, None) if no step lowers h."""
     top = float(sets.support(F)[0])
@@ -302,9 +303,9 @@ def _search(
             break
         if sets.support(F_new)[0] <= top + slack:
             return trial, F_new
-        corrected = _model(factor, sets, F_new - J @ corrected, J)[1]  # second-order correction
+        corrected = _model(factor, sets, F_new - J @ corrected, J, mix)[1]  # second-order correction
     t = 0.5
-    while t > 1e-10:
+    while t > 1e-10 and predicted > noise:
         F_new = domains.client_values(domains.unflatten(w + t * step))
         if np.isfinite(F_new).all() and sets.support(F_new)[0] <= top - 1e-4 * t * predicted:
             return w + t * step, F_new
