@@ -7,12 +7,12 @@ the theme brings what it needs, and names of other projects are looked up in the
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version as version_of
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS))
 
+import fedconvex  # noqa: E402
 import site_docstrings  # noqa: E402
 import site_formulas  # noqa: E402
 import site_names  # noqa: E402
@@ -21,7 +21,7 @@ import site_pages  # noqa: E402
 project = "fedconvex"
 author = "The fedconvex developers"
 project_copyright = author
-version = release = version_of("fedconvex")
+version = release = fedconvex.__version__
 root_doc = "docs/index"
 include_patterns = [
     *("docs/**", "benchmarks/README.md", "benchmarks/benchopt/README.md"),
