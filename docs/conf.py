@@ -12,11 +12,12 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS))
 
-import fedconvex  # noqa: E402
 import site_docstrings  # noqa: E402
 import site_formulas  # noqa: E402
 import site_names  # noqa: E402
 import site_pages  # noqa: E402
+
+import fedconvex  # noqa: E402
 
 project = "fedconvex"
 author = "The fedconvex developers"
