@@ -37,7 +37,17 @@ def test_many_models_have_the_values_of_each(loss):
         rng.normal(size=(700, 5)), np.sign(rng.normal(size=700)), clients=np.r_[np.zeros(600), 1 + np.arange(100) % 7]
     )
     problem, W = Problem(fed, loss, l2=0.1), rng.normal(size=(9, 5))
-    np.testing.assert_allclose(problem.client_values(W), [problem.client_values(w) for w in W], rtol=1e-14)
+    values = problem.client_values(W)
+    np.testing.assert_allclose(values, [problem.client_values(w) for w in W], rtol=1e-14)
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_values_do_not_depend_on_the_models_beside():
+    rng = np.random.default_rng(0)
+    fed = Federation.from_arrays(rng.normal(size=(50, 2)), np.sign(rng.normal(size=50)), clients=np.arange(50) % 3)
+    problem, W = Problem(fed, Logistic()), rng.normal(size=(1300, 2))  # more than are taken side by side
+    np.testing.assert_array_equal(problem.client_values(W)[505:530], problem.client_values(W[505:530]))
 
 
 @pytest.mark.parametrize("l2", [0.0, 1e-3])

@@ -12,6 +12,7 @@ from fedconvex.kernels.losses_of_many import totals_of_many
 CHUNK = 1 << 21  # scores held at once when many models are evaluated
 MANY = 8  # models from which on dense rows of at most _NARROW features are scored by one kernel
 _NARROW = 32
+_SIDE_BY_SIDE = 512  # of them, whose sums stay in the cache next to the core
 _EPS = float(np.finfo(float).eps)
 
 
@@ -19,9 +20,13 @@ def client_means(p: Any, W: np.ndarray) -> np.ndarray:
     """Mean loss of every client of an objective at every flat model, (R, K)."""
     fed, R, y = p.federation, len(W), p.row_labels
     if R >= MANY and fed.d <= _NARROW and p.n_outputs == 1 and not fed.is_sparse:
-        out, V = np.empty((fed.K, R)), np.ascontiguousarray(W.T)
-        totals_of_many(p.row_loss, fed.X, y, fed.ptr, V, np.empty((6, R)), out)
-        return np.ascontiguousarray(out.T) / fed.sizes
+        every = np.empty((R, fed.K))
+        for lo in range(0, R, _SIDE_BY_SIDE):
+            V = np.ascontiguousarray(W[lo : lo + _SIDE_BY_SIDE].T)
+            totals = np.empty((fed.K, V.shape[1]))
+            totals_of_many(p.row_loss, fed.X, y, fed.ptr, V, np.empty((6, V.shape[1])), totals)
+            every[lo : lo + _SIDE_BY_SIDE] = totals.T
+        return every / fed.sizes
     out, step = np.zeros((R, fed.K)), max(1, CHUNK // (R * p.n_outputs))
     for lo in range(0, fed.n, step):
         hi = min(fed.n, lo + step)
