@@ -136,6 +136,14 @@ def test_a_pair_that_does_not_differ_says_so(board):
     assert "of 3" in floats and "undeclared" not in floats  # a dash, never the last place
 
 
+@pytest.mark.slow
+def test_names_do_not_say_that_they_are_tuned_where_all_are(board):
+    cells = tuple(c._replace(solver=c.solver + ", tuned") for c in board.cells)
+    told = {steps: answers(replace(board, cells=cells, steps=steps)) for steps in ("tuned", "both")}
+    assert "fast, tuned" in told["both"][0] and "fast has" in told["tuned"][0]
+    assert not any(", tuned" in line for line in told["tuned"])
+
+
 def test_signs_and_holm_by_hand():
     """Two problems with two targets each; the second solver's seeds overlap with the first's on the first target."""
     costs = np.array([[[1, 3], [2, 4], [9, 9]], [[5, 5], [6, 7], [9, 9]], [[1, 1], [np.inf, np.inf], [0, 0]],

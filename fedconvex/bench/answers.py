@@ -12,7 +12,10 @@ _NAMED = 6  # solvers that a sentence names
 
 
 def answers(board: Board) -> list[str]:
-    """Return a sentence or two for each axis on which federated solvers are ranked."""
+    """Return a sentence or two for each axis on which federated solvers are ranked.
+
+    Where all steps are tuned, names do not say it.
+    """
     lines = [line for axis in board.axes if (line := _answer(board, axis))]
     if lines and (n := len(board.problems)) < LEAST:
         few = f"{n} problem{'s' * (n > 1)} can show no difference beyond themselves; {LEAST} are the least."
@@ -24,22 +27,23 @@ def _answer(board: Board, axis: str) -> str:
     ranks = {s: r for s, r in board.mean_ranks(axis).items() if board.classes[s] == "federated" and r == r}
     if len(ranks) < 2:
         return ""
+    plain = {s: s.removesuffix(", tuned") if board.steps == "tuned" else s for s in board.solvers}
     best = min(ranks, key=lambda s: ranks[s])
     low, high = board.rank_intervals(axis)[best]
     interval = "" if math.isnan(low) else f", 95 % interval {low:.2f} to {high:.2f}"
-    first = [s for s in ranks if ranks[s] == ranks[best]]
-    has = "has" if len(first) == 1 else "have"
+    first = [plain[s] for s in ranks if ranks[s] == ranks[best]]
+    has, it = ("has", "It") if len(first) == 1 else ("have", plain[best])
     line = f"By {axis}, {_listed(first)} {has} the least mean rank of {len(ranks)} ({ranks[best]:.2f}{interval})."
     pairs = [turned(c, best) for c in board.comparisons(axis) if best in (c.first, c.second)]
-    less = [c.second for c in pairs if c.differs and c.better == best]
+    less = [plain[c.second] for c in pairs if c.differs and c.better == best]
     alike = [c for c in pairs if not c.differs]
     if less:
-        line += f" It costs less than {_listed(less)} on more problems than chance would give."
+        line += f" {it} costs less than {_listed(less)} on more problems than chance would give."
     if alike:
         closest = min(alike, key=lambda c: (c.wins - c.losses, c.second))
         counts = f"less on {closest.wins}, more on {closest.losses}, a tie on {closest.ties}, p = {closest.p_all:.2g}"
-        line += f" It cannot be told apart from {_listed([c.second for c in alike])}"
-        line += f" ({closest.second}: {counts})." if closest.wins + closest.losses else "."
+        line += f" {it} cannot be told apart from {_listed([plain[c.second] for c in alike])}"
+        line += f" ({plain[closest.second]}: {counts})." if closest.wins + closest.losses else "."
     return line
 
 
