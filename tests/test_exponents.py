@@ -7,14 +7,18 @@ import numpy as np
 import pytest
 
 from fedconvex.cli import main
+from fedconvex.constants import Constants
 from fedconvex.report.checks import as_document, as_table
 from fedconvex.theorems import THEOREMS
+from fedconvex.theorems.core import FOUND as KEPT_SHARP
 from fedconvex.theorems.parts.ladders import derived_ladders
+from fedconvex.theorems.parts.tiny import Tiny
+from fedconvex.theory import AssumptionError
 from fedconvex.verify import Exponent, VerificationReport, exponents
 from fedconvex.verify.check_records import Note
-from fedconvex.verify.exponents import _ladders, _numbers, _pressing
+from fedconvex.verify.exponents import _exponent, _ladders, _numbers, _place, _pressing
 from fedconvex.verify.search import share_of
-from tests.campaigns.exponents import KEPT, PAGE, aimed, page
+from tests.campaigns.exponents import KEPT, PAGE, SUPERFLUOUS, _grown, aimed, page
 
 NOTE = Note("Sums are sums", "", "", "", "", "", "")
 FOUND = (
@@ -56,10 +60,71 @@ def test_the_page_is_that_of_the_record():
     found = json.loads(KEPT.read_text())
     assert PAGE.read_text() == page(found)
     total = next(line for line in page(found).splitlines() if line.startswith("| **all**"))
-    _, established, told, *reasons = (int(cell) for cell in total.split("|")[2:-1])
-    assert sum(reasons) == told - established and told == sum(map(len, found.values()))
+    _, established, superfluous, told, *reasons = (int(cell) for cell in total.split("|")[2:-1])
+    assert sum(reasons) == told - superfluous - established and told == sum(map(len, found.values()))
 
 
+def test_terms_that_are_superfluous_are():
+    """Without them a bound is not below the sharper theorem's, whatever the constants and the scheme."""
+    rng = np.random.default_rng(0)
+    for (name, term, *_), sharper in SUPERFLUOUS.items():
+        tried = 0
+        for _ in range(40):
+            run = {"fedavg-strongly-convex": _decaying_run, "fedprox": _proximal_run}[name](rng)
+            try:
+                bound = THEOREMS[name].bound(**run)
+            except AssumptionError:  # FedProx needs a large proximal weight
+                continue
+            without = bound.combine([0.0 if k == term and v > 0.0 else v for k, v in bound.terms.items()])
+            if name == "fedprox":
+                del run["participants"]
+            assert THEOREMS[sharper].bound(**run).value <= without * (1.0 + 1e-9), run
+            tried += 1
+        assert tried >= 20
+
+
+def _decaying_run(rng):
+    """Return what Li et al. are told."""
+    L, K = 10.0 ** rng.uniform(-2.0, 4.0), int(rng.integers(1, 6))
+    numbers = dict(zip(("D", "sigma2", "G2"), 10.0 ** rng.uniform(-4.0, 2.0, 3), strict=True))
+    numbers["Gamma"] = 10.0 ** rng.uniform(-12.0, 2.0)
+    run = {"local_steps": int(rng.integers(1, 9)), "rounds": int(rng.integers(1, 20)), "participants": 1}
+    run["scheme"] = str(rng.choice(["everyone", "proportional", "uniform"]))
+    return run | {"constants": Constants(L=L, mu=L * 10.0 ** rng.uniform(-4.0, 0.0), K=K, **numbers)}
+
+
+def _proximal_run(rng):
+    """Return what FedProx is told: its descent is a negative term, which sampling makes smaller."""
+    run = {"value": 1.0, "gradient_norm": 0.1, "participants": int(rng.integers(1, 100)), "inexactness": 0.0}
+    constants = Constants(L=1.0, B=rng.uniform(1.0, 1.5), mu_k=np.zeros(2))
+    return run | {"constants": constants, "proximal_mu": 10.0 ** rng.uniform(1.5, 3.0)}
+
+
+def test_free_parameters_are_held():
+    """What t and a of the tracking bound owe to a number is no dependence of the bound: R_q is no part of the start."""
+    theorem = THEOREMS["dynamic-msd-refined"]
+    places = [place for sharp in KEPT_SHARP[theorem.name] if (place := _place(theorem, sharp.tiny)) is not None]
+    place = next(p for p in places if p.bound.terms["data variability"] and p.numbers.get("start2"))
+    assert _exponent(theorem, place, "data variability", "step_size") > 0.5
+    moved = [_exponent(theorem, place, "data variability", name) for name in ("start2", "drift2", "gradient2_k")]
+    assert all(math.isnan(power) or abs(power) < 1e-9 for power in moved)
+
+
+@pytest.mark.parametrize("what", ["rows", "clients", "steps", "rounds", "units"])
+def test_grown_instances(what):
+    """More of the same: where rows or clients are repeated the objective stays, and the numbers stay within reach."""
+    tiny = Tiny(((1.0,), (2.0,), (0.5,)), (1.0, -1.0, 0.3), (2, 1), (0.1,), 3, {"local_steps": 2, "batch_size": 1})
+    sizes = set()
+    for seed in range(8):
+        new = _grown(np.random.default_rng(seed), tiny, what)
+        sizes |= {(len(new.rows), len(new.sizes), new.rounds, new.knobs["local_steps"], new.rows[0])}
+        assert sum(new.sizes) == len(new.rows) and 1 <= new.knobs["batch_size"] <= min(new.sizes) * 2
+        if what in ("rows", "clients"):
+            np.testing.assert_allclose(new.problem().solve().w, tiny.problem().solve().w)
+    assert len(sizes) > 1
+
+
+@pytest.mark.slow
 def test_a_search_for_one_exponent_finds_what_a_record_lacks():
     """Of a record in which nothing was noticed of mu' in B2; what is known already is left alone."""
     theorem = THEOREMS["fedprox-bias"]

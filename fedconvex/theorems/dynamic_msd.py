@@ -297,13 +297,13 @@ _SPLITS = np.logspace(-9.0, -1e-3, 300)  # t
 def _best(gap: np.ndarray, noise: np.ndarray, rounds: int | None, start2: float | None) -> int:
     """Return where lam^i start2 + (1 - lam^i) noise/gap, lam = 1 - gap, or its limit, is least; else where lam is."""
     if not gap.max() > 0.0:
-        return int(np.argmax(gap))
+        return least_choice(-gap)
     level = np.divide(noise, gap, out=np.full_like(gap, np.inf), where=gap > 0.0)
     if rounds is not None and start2 is not None:
         rounds, start2 = whole("rounds", rounds), real("start2", start2, low=0.0)
         kept, lost = _kept_and_lost(np.maximum(gap, 0.0), rounds)
         level = np.where(gap > 0.0, kept * start2 + lost * np.where(gap > 0.0, level, 0.0), np.inf)
-    return int(np.argmin(level))
+    return least_choice(level)
 
 
 def _kept_and_lost(gap: Any, rounds: int) -> tuple[Any, Any]:

@@ -315,7 +315,7 @@ def fedavg_at_optimum_sharp(
     (eta, tau, T), phi = local_work(step_size, local_steps, rounds), real("noise_factor", noise_factor, low=0.0)
     L, D, zeta, A, p, noise = _optimum(f"{R2}#", constants, phi)
     requires = _convex(f"{R2}#", L, phi, noise.sum, _below(eta, L, strict=False))
-    a, w2 = np.meshgrid(_YOUNG, _SHARES) if phi > 0.0 else (np.zeros(1), np.ones(1))
+    a, w2 = (x.ravel() for x in np.meshgrid(_YOUNG, _SHARES)) if phi > 0.0 else (np.zeros(1), np.ones(1))
     gain = 0.25 * A * (1.0 + 1.0 / a) if phi > 0.0 else np.zeros(1)  # phi L_s (1 + 1/a)
     b = gain * (eta * p.max() + (1.0 - p.min()) * L * eta**2 * (tau - 1) / w2)
     L_s = 0.25 * A / phi if phi > 0.0 else L
@@ -323,16 +323,17 @@ def fedavg_at_optimum_sharp(
     w1 = L * eta**2 * tau * (tau - 1) / (2.0 * np.maximum(room, 1e-300))
     w0 = 1.0 - w1 - (w2 if phi > 0.0 else 0.0)
     fits = (b <= 1.0) & (room >= 0.0) & ((w0 > 0.0) | (tau == 1))
+    w0 = np.where(w0 > 0.0, w0, 1.0)  # counts only where it fits
     text = f"step_size = {eta:g}, L = {L:g}, L_s = {L_s:g}, phi = {phi:g}, {tau} steps"
     requires += require(f"{R2}#", Hypothesis("a, w_0, w_1, w_2 as stated (smaller steps)", text, bool(fits.any())))
-    a, w0, w2 = a[fits], w0[fits], w2[fits]
     lift = 0.5 * L * eta**2 * (tau - 1)
     choices = {
         "noise": (1.0 + a) * 0.5 * eta * noise.mean,
         "heterogeneity drift": lift * (2 * tau - 1) / (6.0 * w0) * zeta**2,
         "noise drift": lift * (1.0 + a) / (2.0 * w2) * noise.spread,
     }
-    least = int(np.argmin(sum(choices.values())))
+    choices = {name: np.where(fits, v, np.inf) for name, v in choices.items()}
+    least = least_choice(sum(choices.values()))
     terms = {"start": D**2 / (2.0 * eta * tau * T)} | {k: float(v[least]) for k, v in choices.items()}
     return Bound(terms, SHADOW_AVERAGE, f"{R2}#", requires)
 

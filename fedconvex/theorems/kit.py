@@ -113,6 +113,7 @@ from fedconvex.theory.bound import (
     Hypothesis,
     Quantity,
     known_constants,
+    least_choice,
     require,
 )
 from fedconvex.theory.worst_case import AtOptimum, UniformUpper

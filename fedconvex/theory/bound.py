@@ -10,6 +10,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from fedconvex._check import wrong_type
 from fedconvex.constants import AT_CENTRE, NO_MINIMISER, Constants
 
@@ -23,7 +25,9 @@ __all__ = [
     "PrecisionError",
     "Quantity",
     "dropping",
+    "holding",
     "known_constants",
+    "least_choice",
     "require",
 ]
 
@@ -106,6 +110,7 @@ STEADY_STATE_MSD = Quantity(
 
 _FAR = 1e75  # of smoothness: products of four such numbers neither overflow nor vanish
 _DROPPED: ContextVar[list[Hypothesis] | None] = ContextVar("dropped", default=None)
+_HELD: ContextVar[list[int] | None] = ContextVar("held", default=None)
 
 
 class AssumptionError(ValueError):
@@ -229,6 +234,48 @@ def dropping() -> Iterator[list[Hypothesis]]:
         yield dropped
     finally:
         _DROPPED.reset(token)
+
+
+@contextmanager
+def holding() -> Iterator[None]:
+    """Return a context in which `least_choice` chooses once, for one bound, and then the same again.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.bound import holding, least_choice
+    >>> with holding():
+    ...     first, second = least_choice([2.0, 1.0]), least_choice([1.0, 2.0])
+    >>> first, second
+    (1, 1)
+    """
+    token = _HELD.set([])
+    try:
+        yield
+    finally:
+        _HELD.reset(token)
+
+
+def least_choice(values: Any) -> int:
+    """Return where a bound with free parameters is least.
+
+    Parameters
+    ----------
+    values : array (n,)
+        Of the bound, for every choice of its free parameters.
+
+    Examples
+    --------
+    >>> from fedconvex.theory.bound import least_choice
+    >>> least_choice([2.0, 1.0, 3.0])
+    1
+    """
+    held = _HELD.get()
+    if held:
+        return held[0]
+    least = int(np.argmin(values))
+    if held is not None:
+        held.append(least)
+    return least
 
 
 def require(theorem: str, *hypotheses: Hypothesis) -> tuple[Hypothesis, ...]:

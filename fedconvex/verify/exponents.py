@@ -27,7 +27,7 @@ from fedconvex.theorems.core import FOUND
 from fedconvex.theorems.parts.ladders import derived_ladders
 from fedconvex.theorems.parts.theorem import Check
 from fedconvex.theorems.parts.tiny import Tiny, Whole
-from fedconvex.theory.bound import Bound
+from fedconvex.theory.bound import Bound, dropping, holding
 from fedconvex.verify.check_records import Exponent
 from fedconvex.verify.checking import carried_out, problem_of, setting_of
 from fedconvex.verify.monte_carlo import slack_of
@@ -211,23 +211,33 @@ def _changed(arguments: Mapping[str, Any], parameter: str, factor: float) -> dic
     return out
 
 
+def _is_count(x: Any) -> bool:
+    """Whether it is a whole number, or an array of them."""
+    return isinstance(x, (int, np.integer)) or (isinstance(x, np.ndarray) and x.dtype.kind == "i")
+
+
 def _times(x: Any, factor: float) -> Any:
-    return max(round(x * factor), 1) if isinstance(x, (int, np.integer)) else x * factor
+    if not _is_count(x):
+        return x * factor
+    return np.maximum(np.rint(x * factor), 1).astype(int) if isinstance(x, np.ndarray) else max(round(x * factor), 1)
 
 
 def _exponent(theorem: Theorem, place: _Place, term: str, parameter: str) -> float:
-    """Return the exponent of a parameter in a term at a place, nan where it cannot be changed."""
-    count = isinstance(_named(place.arguments, parameter), (int, np.integer))
-    for factor in (2.0, 0.5) if count else (1.01, 0.99):
+    """Return the exponent of a parameter in a term at a place, nan where it cannot be changed.
+
+    Free parameters that make the bound least are held: what they owe to a number is no dependence of the bound on it.
+    Hypotheses are not asked: a step that must be that of the other numbers stays what it was.
+    """
+    for factor in (2.0, 0.5) if _is_count(_named(place.arguments, parameter)) else (1.01, 0.99):
         try:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), holding(), dropping():
                 arguments = _changed(place.arguments, parameter, factor)
+                old = theorem.bound(**place.arguments).terms[term]
                 new = theorem.bound(**arguments).terms.get(term, 0.0)
         except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError):
             continue
-        old = place.bound.terms[term]
         moved = _numbers(arguments).get(parameter, math.nan) / place.numbers[parameter]
-        if new / old > 0.0 and moved != 1.0 and math.isfinite(moved):
+        if 0.0 < new / old < math.inf and moved != 1.0 and math.isfinite(moved):
             return float(math.log(new / old) / math.log(moved))
     return math.nan
 
@@ -253,19 +263,29 @@ def _of_term(theorem: Theorem, term: str, every: list[_Place], ladders: list[lis
         with_it = [place for place in here if parameter in place.numbers]
         powers = [_exponent(theorem, place, term, parameter) for place in with_it]
         top = max((abs(p) for p in powers if math.isfinite(p)), default=math.nan)
+        least = depended(top)
         seen = [  # where the dependence is seen: terms that have settled depend on less
             (_error(place, term, parameter), -place.share(term), i)
             for i, (place, p) in enumerate(zip(with_it, powers, strict=True))
-            if abs(p) >= min(0.25, 0.5 * top)
+            if not least or abs(p) >= least
         ]
         if not seen:
             continue
         best, power = with_it[min(seen)[2]], powers[min(seen)[2]]
-        count = isinstance(_named(best.arguments, parameter), (int, np.integer))
+        count = _is_count(_named(best.arguments, parameter))
         if abs(power) < 1e-3 and not count:
             continue
+        power = power if math.isfinite(power) else 0.0  # it cannot be changed there, and is nearly that elsewhere
         fitted, span = _fitted(term, parameter, ladders)
         yield Exponent(term, parameter, power, fitted, span, _error(best, term, parameter), share)
+
+
+def depended(top: float) -> float:
+    """Return from which exponent on a term depends on a number, whose exponent is at most ``top`` anywhere.
+
+    One that is always less than a quarter is 0 within the error that is established: then any place counts.
+    """
+    return min(0.25, 0.5 * top) if not top < 0.25 else 0.0
 
 
 def _error(place: _Place, term: str, parameter: str) -> float:

@@ -84,7 +84,7 @@ def flat_domains(p: int, unit: float) -> Instance:
 def saddle_space(**settings: Any) -> Space:
     """Return where to look for sharp runs of AFL on the unit ball: full batches, any steps, clients as domains."""
     return Space(
-        lambda k: given(AFL, radius=1.0, **k, **settings),
+        lambda k: given(AFL, **{"radius": 1.0, **k, **settings}),
         {"step_size": Real(1e-3, 10.0), "domain_step_size": Real(1e-3, 10.0)},
         losses=("squared", "logistic"),
         rounds=(1, 60),
