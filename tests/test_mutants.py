@@ -9,6 +9,7 @@ from campaigns.exact_worst import FILE, worst_places
 from campaigns.hypotheses import limit, without_hypotheses
 from campaigns.mutants import Mutant, changes, judged, looseness, mutants
 
+from fedconvex.constants import Constants
 from fedconvex.theorems import THEOREMS
 from fedconvex.theorems.core import FOUND
 from fedconvex.theory import AssumptionError
@@ -40,6 +41,17 @@ def test_names_are_unique_and_do_not_age():
     assert len(set(names)) == len(names)
     assert "_lifted: 2 -> 3, in v ** 2" in names and "_lifted: 2 -> 3, in v ** 2 (place 2)" in names
     assert "fedavg_refined_sharp: the term 'noise' times 0.5" in names
+
+
+def test_formulas_in_other_files_are_changed_too():
+    """The rho of FedProx stands beside the theorem's file: an error in it reaches the bound, and only the mutant's."""
+    theorem = THEOREMS["fedprox"]
+    at = {"value": 1.0, "gradient_norm": 1.0, "proximal_mu": 20.0, "participants": 100, "inexactness": 0.1}
+    at["constants"] = Constants(L=1.0, B=1.0)
+    true = theorem.bound(**at).value
+    tried = [m for m in mutants(theorem) if m.what.startswith("fedprox_rho: ")]
+    values = [m.bound(**at).value for m in tried if "S + -1" not in m.what]
+    assert len(tried) > 5 and min(values) < true - 1e-3 and theorem.bound(**at).value == true
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import inspect
 import json
 import math
@@ -34,7 +35,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex.theorems import THEOREMS, Setting, Theorem
+from fedconvex.theorems import THEOREMS, Setting, Theorem, kit
 from fedconvex.theorems.core import FOUND
 from fedconvex.theorems.parts.ladders import derived_ladders
 from fedconvex.theorems.parts.theorem import Check, Reading
@@ -80,6 +81,7 @@ PROVED = {  # true statements: of a theorem, by texts that name a mutant, with t
         ),
         "R1# needs half of the noise, (tau - 1)/2 for 4 tau and (tau - 1)(2 tau - 1)/6 for 18 tau^2",
     ),
+    "fedprox": (("fedprox_rho: ",), "the sampling terms, which are never negative, are superfluous: fedprox-sharp"),
     "fedavg-drift": (
         ("18.0 -> 9.0", "4.0 -> 2.0", "'heterogeneity' times 0.5", "'noise' times 0.5"),
         "the sharper form is at most 2 (tau eta zeta)^2 + 2 tau eta^2 sigma^2, of all weights and tau",
@@ -183,20 +185,16 @@ def mutants(theorem: Theorem) -> Iterator[Mutant]:
 
 
 def _mutants(function: Callable[..., Any]) -> Iterator[Mutant]:
-    """Yield a function with its source, or that of what it calls in its file, changed at one place."""
-    module = sys.modules[function.__module__]
-    source = inspect.getsource(module)
-    tree, lines = ast.parse(source), source.splitlines()
-    every = {f.name: f for f in tree.body if isinstance(f, ast.FunctionDef)}
-    used, named = _reached(every, function.__name__), Counter[str]()
-    for name in used:
-        for i, node in enumerate(_arithmetic(every[name])):
+    """Yield a function with its source, or that of what it calls in theorems' files, changed at one place."""
+    used, named = _reached(function), Counter[str]()
+    for (where, name), tree in used.items():
+        lines = inspect.getsource(sys.modules[where]).splitlines()
+        for i, node in enumerate(_arithmetic(tree)):
             for what, new in changes(node):
-                changed = copy.deepcopy(every[name])
+                changed = copy.deepcopy(tree)
                 _replace(changed, list(_arithmetic(changed))[i], new)
-                functions = [changed if other == name else every[other] for other in used]
-                bound = _compiled(functions, module, function.__name__)
-                words = f"{name}: {_words(every[name], node, what)}"
+                bound = _compiled(used | {(where, name): changed}, function)
+                words = f"{name}: {_words(tree, node, what)}"
                 named[words] += 1
                 words += f" (place {named[words]})" if named[words] > 1 else ""
                 yield Mutant(words, bound, lines[node.lineno - 1])
@@ -215,15 +213,38 @@ def _words(function: ast.FunctionDef, node: ast.expr, what: str) -> str:
     return f"{text}, in {context}" if 0 < len(context) <= 120 else text
 
 
-def _reached(every: dict[str, ast.FunctionDef], name: str) -> list[str]:
-    """Return the functions of the file that a bound calls, itself among them."""
-    found, todo = [], [name]
+Reached = dict[tuple[str, str], ast.FunctionDef]  # by module and name
+
+
+def _reached(function: Callable[..., Any]) -> Reached:
+    """Return a function and those that it calls, in its file and in others of theorems, without what all share."""
+    found: Reached = {}
+    todo = [(function.__module__, function.__name__)]
     while todo:
-        here = todo.pop()
-        if here in every and here not in found:
-            found.append(here)
-            todo += [n.id for n in ast.walk(every[here]) if isinstance(n, ast.Name)]
+        where, name = todo.pop()
+        every = _functions(where)
+        if name not in every or (where, name) in found:
+            continue
+        found[where, name] = every[name]
+        for node in ast.walk(every[name]):
+            if isinstance(node, ast.Name) and node.id in every:
+                todo.append((where, node.id))
+            elif isinstance(node, ast.Name) and node.id not in vars(kit):
+                other = vars(sys.modules[where]).get(node.id)
+                if isinstance(other, FunctionType) and _of_theorems(other.__module__):
+                    todo.append((other.__module__, other.__name__))
     return found
+
+
+def _of_theorems(where: str) -> bool:
+    """Whether a file has formulas of theorems; what rounding is allowed is none of theirs."""
+    return ".theorems." in where and not where.endswith("rounding")
+
+
+@functools.cache
+def _functions(where: str) -> dict[str, ast.FunctionDef]:
+    tree = ast.parse(inspect.getsource(sys.modules[where]))
+    return {f.name: f for f in tree.body if isinstance(f, ast.FunctionDef)}
 
 
 def _arithmetic(tree: ast.AST) -> Iterator[ast.expr]:
@@ -301,11 +322,19 @@ def _replace(tree: ast.AST, old: ast.AST, new: ast.AST) -> None:
                 setattr(parent, field, [new if v is old else v for v in value])
 
 
-def _compiled(functions: list[ast.FunctionDef], module: Any, name: str) -> Callable[..., Bound]:
-    tree = ast.fix_missing_locations(ast.Module(copy.deepcopy(functions), []))
-    names = dict(vars(module))
-    exec(compile(tree, module.__name__, "exec"), names)
-    return names[name]
+def _compiled(used: Reached, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of that name, compiled anew with all that it reaches: files see each other's."""
+    spaces = {where: dict(vars(sys.modules[where])) for where, _ in used}
+    for (where, _), tree in used.items():
+        module = ast.fix_missing_locations(ast.Module([copy.deepcopy(tree)], []))
+        exec(compile(module, where, "exec"), spaces[where])
+    for where, names in spaces.items():
+        for name, value in vars(sys.modules[where]).items():
+            key = (getattr(value, "__module__", ""), getattr(value, "__name__", ""))
+            if key[0] != where and key in used:
+                names[name] = spaces[key[0]][key[1]]
+    made: Callable[..., Any] = spaces[function.__module__][function.__name__]
+    return made
 
 
 # ---------------------------------------------------------------- verdicts on mutants
