@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import sklearn
 from sklearn.linear_model import ElasticNet as SklearnElasticNet
 from sklearn.linear_model import Lasso, LogisticRegression
 
@@ -66,6 +67,12 @@ def test_lasso_and_elastic_net_are_those_of_scikit_learn(n, d, sparse, positive,
         assert mine.unique or d > n
 
 
+def elastic_net(ratio):
+    """Return how scikit-learn is asked for it: from 1.8 by the ratio alone, before by the penalty's name too."""
+    old = tuple(map(int, sklearn.__version__.split(".")[:2])) < (1, 8)
+    return {"l1_ratio": ratio} | ({"penalty": "elasticnet"} if old else {})
+
+
 @pytest.mark.parametrize("ratio", [1.0, 0.5])
 @pytest.mark.parametrize("task", ["signs", "classes"])
 def test_logistic_regression_is_that_of_scikit_learn(ratio, task):
@@ -73,7 +80,7 @@ def test_logistic_regression_is_that_of_scikit_learn(ratio, task):
     fed = federation(2, 60, 6, task)
     lam = 0.02
     theirs = LogisticRegression(
-        l1_ratio=ratio, C=1.0 / (fed.n * lam), solver="saga", fit_intercept=False, tol=1e-12, max_iter=100_000
+        **elastic_net(ratio), C=1.0 / (fed.n * lam), solver="saga", fit_intercept=False, tol=1e-12, max_iter=100_000
     ).fit(fed.X, fed.y)
     loss = Softmax(3) if task == "classes" else Logistic()
     problem = Problem(fed, loss, penalty=ElasticNet(lam, ratio))

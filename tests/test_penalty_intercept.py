@@ -15,7 +15,7 @@ from fedconvex.penalties import L1, Box, ElasticNet, GroupLasso, NonNegative, Si
 from fedconvex.problems import ServerProblem
 from fedconvex.solvers.certificates import free_duals
 from fedconvex.solvers.penalised.penalty_path import largest_strength
-from tests.test_penalised_solve import by_cvxpy
+from tests.test_penalised_solve import by_cvxpy, elastic_net
 
 N, D = 40, 6
 
@@ -57,7 +57,7 @@ def test_lasso_and_elastic_net_are_those_of_scikit_learn(ratio, positive, sparse
 def test_logistic_regression_is_that_of_scikit_learn(task):
     fed, lam = federation(task, weighted=True), 0.03
     C = 1.0 / (lam * fed.sample_weight.sum())
-    make = LogisticRegression(l1_ratio=0.7, C=C, solver="saga", tol=1e-10, max_iter=10**6)
+    make = LogisticRegression(**elastic_net(0.7), C=C, solver="saga", tol=1e-10, max_iter=10**6)
     theirs = make.fit(features(fed), fed.y, fed.sample_weight)
     loss = Softmax(3) if task == "classes" else Logistic()
     problem = Problem(fed, loss, penalty=ElasticNet(lam, 0.7), intercept=True)
