@@ -8,7 +8,7 @@ from campaigns import attempt, degenerate
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, SmoothedHinge, Squared, VerticalFederation, losses
 from fedconvex.hybrid_federation import HybridFederation
-from fedconvex.methods import SVRG, DynamicFedAvg, FedBCD, FLGame, HybridDualAscent, IRMGame, TrackedBlockDescent
+from fedconvex.methods import AFL, SVRG, DynamicFedAvg, FedBCD, FLGame, HybridDualAscent, IRMGame, TrackedBlockDescent
 from fedconvex.problems import (
     GameProblem,
     GaussianPosteriorProblem,
@@ -16,6 +16,7 @@ from fedconvex.problems import (
     InvariantProblem,
     VerticalProblem,
 )
+from fedconvex.simplex.ascent import EntropicStep
 from fedconvex.theorems import THEOREMS
 from fedconvex.theorems.parts.theorem import Check, MethodRule
 from fedconvex.verify import Outcome, Setting, own_instance, verify
@@ -152,6 +153,16 @@ def test_the_campaign_sees_untrue_verdicts():
     }
     for words, verdict in wrong.items():
         assert words in degenerate.untrue(theorem, verdict, s), words
+    lowest = replace(true, outcome=Outcome.VACUOUS, measured=-np.inf, low=-np.inf, high=-np.inf)
+    assert not degenerate.untrue(theorem, lowest, s)  # below any bound
+
+
+def test_games_whose_squares_overflow_are_not_decided():
+    """The least value over the ball comes from Newton's method, whose Hessians have squares of features."""
+    fed = Federation.from_arrays([[1.7e150, 5e149], [-1.8e149, 4.9e149]], [1.0, 1.0], [0, 1])
+    method = AFL(step_size=1e-151, domain_step_size=1e-151, radius=1.0, ascent=EntropicStep())
+    verdict = verify("agnostic-rate-entropic", Problem(fed, SmoothedHinge(), 1e-12), method, rounds=3)
+    assert verdict.outcome is Outcome.INCONCLUSIVE and "not decided: needs G_w within" in verdict.reason
 
 
 @pytest.mark.slow

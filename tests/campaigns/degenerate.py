@@ -202,7 +202,7 @@ def untrue(theorem: Theorem, verdict: Any, s: Setting | None = None) -> str:
     slack = slack_of(bound)
     within = max(verdict.rounding, TINIEST) + (slack if abs(bound.value) <= slack else 0.0)
     zero = max(abs(verdict.low), abs(verdict.high)) <= within
-    if math.isinf(bound.value) or zero:
+    if math.isinf(bound.value) or zero or verdict.high == -math.inf:
         return "" if outcome is Outcome.VACUOUS else "nothing could have failed"
     if outcome is Outcome.VACUOUS:
         return "something could have failed"
