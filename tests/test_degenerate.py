@@ -18,6 +18,7 @@ from fedconvex.problems import (
 )
 from fedconvex.simplex.ascent import EntropicStep
 from fedconvex.theorems import THEOREMS
+from fedconvex.theorems.parts.rounding import rounds_added
 from fedconvex.theorems.parts.theorem import Check, MethodRule
 from fedconvex.verify import Outcome, Setting, own_instance, verify
 from fedconvex.verify.checking import carried_out
@@ -155,6 +156,11 @@ def test_the_campaign_sees_untrue_verdicts():
         assert words in degenerate.untrue(theorem, verdict, s), words
     lowest = replace(true, outcome=Outcome.VACUOUS, measured=-np.inf, low=-np.inf, high=-np.inf)
     assert not degenerate.untrue(theorem, lowest, s)  # below any bound
+
+
+def test_errors_that_a_contraction_adds_up():
+    """As many as rounds where the factor is 1 in double precision: curvatures of 1e-17 beside 1."""
+    assert (rounds_added(0.5, 100), rounds_added(0.5, 1), rounds_added(1.0, 7)) == (2.0, 1.0, 7.0)
 
 
 def test_games_whose_squares_overflow_are_not_decided():

@@ -11,6 +11,7 @@ import numpy as np
 from fedconvex.methods import FedDyn
 from fedconvex.theorems.hedging import DISTANCE, hedging_factor
 from fedconvex.theorems.kit import *
+from fedconvex.theorems.parts.rounding import rounds_added
 from fedconvex.theorems.parts.smoothness import smoothness_of_F, start_length
 
 __all__ = ["STATEMENT", "THEOREMS", "feddyn"]
@@ -127,7 +128,7 @@ def _rounding(s: Setting, value: float) -> float:
     size = start_length(s) + float(c.zeta_star or 0.0) / alpha
     push = float(gradient_rounding(s.problem, np.full(1, size)).max()) / alpha
     each = s.method.tol * (1.0 + size) + 8.0 * UNIT * size + 3.0 * push
-    return each * min(s.rounds, 1.0 / (1.0 - hedging_factor(c, rho=alpha))) + minimiser_rounding(s.problem)
+    return each * rounds_added(hedging_factor(c, rho=alpha), s.rounds) + minimiser_rounding(s.problem)
 
 
 def weight(share: float = 1.0, **settings: Any) -> MethodRule:

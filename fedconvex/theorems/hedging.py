@@ -12,6 +12,7 @@ import numpy as np
 
 from fedconvex.methods import ProgressiveHedging
 from fedconvex.theorems.kit import *
+from fedconvex.theorems.parts.rounding import rounds_added
 from fedconvex.theory.worst_case import Problems, worst_case
 from fedconvex.theory.worst_case import hedging as progressive
 
@@ -262,7 +263,7 @@ def _rounding(s: Setting, value: float) -> float:
     size = float(np.linalg.norm(s.start)) + float(np.linalg.norm(s.problem.solve().w)) + c.zeta_star / rho
     push = float(gradient_rounding(s.problem, np.full(1, size)).max()) / (rho + least_convexity(SOURCE, c))
     each = s.method.tol * (1.0 + size) + 4.0 * UNIT * size + 2.0 * push
-    return each * min(s.rounds, 1.0 / (1.0 - hedging_factor(c, rho=rho))) + minimiser_rounding(s.problem)
+    return each * rounds_added(hedging_factor(c, rho=rho), s.rounds) + minimiser_rounding(s.problem)
 
 
 def best_penalty(**settings: Any) -> MethodRule:

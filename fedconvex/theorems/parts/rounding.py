@@ -89,6 +89,11 @@ def of_square(value: float, off: float) -> float:
     return 2.0 * math.sqrt(max(value, 0.0)) * off + off * off
 
 
+def rounds_added(factor: float, rounds: int) -> float:
+    """Return how many errors of a round add up where a round contracts by a factor, which may be 1 up to rounding."""
+    return min(float(rounds), 1.0 / (1.0 - factor)) if factor < 1.0 else float(rounds)
+
+
 def rounding(quantity: Quantity, s: Setting, value: float) -> float:
     """Return how far double precision may move a quantity that runs show, by what it is measured in."""
     p = s.problem
