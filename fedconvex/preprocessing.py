@@ -22,6 +22,7 @@ from fedconvex._check import bad, flag, instance, items, wrong_type
 from fedconvex.secure import Circle, SecureSums
 from fedconvex.tables.columns import MISSING_LEVEL, Column, Columns
 from fedconvex.tables.frame import Frame
+from fedconvex.tables.moments import squares_about
 from fedconvex.tables.spelling import Names, as_text, doubles
 
 __all__ = ["Preprocessing", "fit_federated"]
@@ -287,7 +288,7 @@ def _scaled(
     center, scale, target = np.zeros(d), np.ones(d), (0.0, 1.0)
     if standardise:
         mean, sd = _moments(rows, record.rows, totals)
-        center = mean if centre and not record.is_sparse else center
+        center = record.centers(mean, sd, clients[0]) if centre else center
         scale = np.where(sd > 1e-12 * np.abs(mean), sd, 1.0)
     if standardise_target and record.labels is None:
         (middle,), (spread,) = _moments([record.target(f)[:, None] for f in clients], record.rows, totals)
@@ -300,8 +301,7 @@ def _moments(rows: list[Any], n: int, totals: _Totals) -> tuple[np.ndarray, np.n
     unit = _largest(rows, totals)
     mean = unit * totals.of([np.ravel(_over(X, unit).sum(axis=0)) for X in rows], unit.size) / n
     if sp.issparse(rows[0]):
-        squares = [_over(X, unit).power(2).sum(axis=0) for X in rows]
-        square = totals.of([np.ravel(s) for s in squares], mean.size) / n - (mean / unit) ** 2
+        square = totals.of([squares_about(_over(X, unit), mean / unit) for X in rows], mean.size) / n
     else:
         rows = [X - mean for X in rows]
         unit = _largest(rows, totals)

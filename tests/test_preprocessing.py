@@ -53,6 +53,27 @@ def test_a_wide_one_hot_table_is_sparse_in_both():
     np.testing.assert_allclose(found.columns.scale, central.scale, rtol=1e-12)
 
 
+def test_numbers_far_from_zero_are_centred_in_a_sparse_table_too():
+    """A year beside kinds: divided by its deviation only it is 600 everywhere, and gradient steps 1e5 times shorter."""
+    rng = np.random.default_rng(0)
+    data = {
+        "kind": [f"k{i % 60}" for i in range(600)],
+        "ward": rng.choice(["a", "b"], 600),
+        "year": rng.integers(2012, 2024, 600) + 1e7,
+    }
+    data |= {"visits": rng.poisson(0.2, 600).astype(float), "y": rng.normal(size=600)}
+    central, found = both(None, None, data)
+    year, visits = central.feature_names.index("year"), central.feature_names.index("visits")
+    assert central.is_sparse and np.flatnonzero(central.center).tolist() == [year]
+    np.testing.assert_allclose(found.columns.center, central.center, rtol=1e-14)
+    np.testing.assert_allclose(found.columns.scale, central.scale, rtol=1e-12)
+    np.testing.assert_allclose(central.scale[year], np.std(data["year"] - 1e7), rtol=1e-12)
+    frame, _ = read_table(data, "y", "ward")
+    X, raw = central.standardised(central.matrix(frame)), central.matrix(frame)
+    assert X.nnz <= raw.nnz and abs(X[:, [visits]].nnz - np.count_nonzero(data["visits"])) == 0
+    np.testing.assert_allclose(X.toarray(), (raw.toarray() - central.center) / central.scale, rtol=1e-12, atol=1e-12)
+
+
 def test_doubles_are_ordered_as_keys():
     x = np.array([-np.finfo(float).max, -1.0, -5e-324, 0.0, 5e-324, 1.0, np.finfo(float).max])
     assert (np.diff(_as_keys(x).astype(object)) > 0).all()

@@ -290,7 +290,10 @@ def prepare(args: argparse.Namespace) -> Data:
         fed = replace(fed, columns=fitted)
         made.append(fed if args.no_intercept else fed.with_intercept())
     words = "features and target" if quadratic and columns.labels is None else "features"
-    how = "standardised" if centred and not fitted.is_sparse else "divided by their standard deviation"
+    how = "divided by their standard deviation"
+    if centred:
+        far = ", numbers far from 0 centred" if fitted.is_sparse and np.any(fitted.center) else ""
+        how = how + far if fitted.is_sparse else "standardised"
     scaling = "features as they are" if args.no_standardize else f"{words} {how}"
     odd = () if bundled else tuple(feature_findings(fitted, frame, clients))
     return Data(title, origin, made[0], (*made, None)[1], loss, reason, fitted, scaling, bundled, sent, odd)

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from fedconvex._check import among, bad
 from fedconvex.tables.frame import Frame, cleared
-from fedconvex.tables.moments import moments
+from fedconvex.tables.moments import moments, sparse_standardised
 from fedconvex.tables.spelling import Names
 
 FEATURES = ("number", "category")
@@ -276,7 +276,8 @@ class Columns:
         standardise : bool
             Whether features are divided by their standard deviation.
         centre : bool
-            Whether their mean is subtracted first; never done to sparse rows, and of no use without an intercept.
+            Whether their mean is subtracted first, and in sparse tables that of numbers only which is larger than
+            their deviation; never done to sparse rows, and of no use without an intercept.
         standardise_target : bool
             The same for a target of numbers.
 
@@ -340,7 +341,7 @@ class Columns:
         center, scale, target = np.zeros(X.shape[1]), np.ones(X.shape[1]), (0.0, 1.0)
         if standardise:
             mean, sd = moments(X, self.feature_names)
-            center = mean if centre and not self.is_sparse else center
+            center = self.centers(mean, sd, frame) if centre else center
             scale = np.where(sd > 1e-12 * np.abs(mean), sd, 1.0)
         if standardise_target and self.labels is None:
             (middle,), (spread,) = moments(self.target(frame)[:, None], ("the target",))
@@ -456,9 +457,18 @@ class Columns:
         """Return (X - center)/scale of features in the units of the data, (n, d)."""
         if self.center is None or self.scale is None:
             raise bad("Columns.standardised", "come after fit", "a record without training rows")
-        if sp.issparse(X):
-            return sp.csr_array(X @ sp.diags_array(1.0 / self.scale))
-        return (X - self.center) / self.scale
+        return sparse_standardised(X, self.center, self.scale) if sp.issparse(X) else (X - self.center) / self.scale
+
+    def centers(self, mean: np.ndarray, sd: np.ndarray, frame: Frame) -> np.ndarray:
+        """Return what is subtracted from features (d,): means, but in sparse tables only where zeros stay few.
+
+        A column of numbers far from zero, such as a year, is dense as it is, and beside an intercept hardly separable.
+        """
+        if not self.is_sparse:
+            return mean
+        stored = frame.row_places
+        number = [c.role == "number" and f == c.name and f not in stored for c in self.features for f in c.features]
+        return np.where(np.array(number, dtype=bool) & (np.abs(mean) > sd), mean, 0.0)
 
 
 def _middle(x: np.ndarray, impute: str) -> float:

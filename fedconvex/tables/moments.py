@@ -38,6 +38,24 @@ def moments(X: Any, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     if odd.any():
         X = sp.csr_array(X @ sp.diags_array(1.0 / unit)) if sp.issparse(X) else X / unit
     mean = np.asarray(X.mean(axis=0)).ravel()
-    second = X.multiply(X).mean(axis=0) if sp.issparse(X) else ((X - mean) ** 2).mean(axis=0)
-    square = np.asarray(second).ravel()
-    return unit * mean, unit * np.sqrt(np.maximum(square - mean**2, 0.0) if sp.issparse(X) else square)
+    return unit * mean, unit * np.sqrt(squares_about(X, mean) / X.shape[0])
+
+
+def squares_about(X: Any, mean: np.ndarray) -> np.ndarray:
+    """Return the sums of (x - mean)^2 of every column, (d,): of differences, where squares of means would cancel."""
+    if not sp.issparse(X):
+        return np.asarray(((X - mean) ** 2).sum(axis=0))
+    X = sp.csr_array(X)
+    zeros = X.shape[0] - np.bincount(X.indices, minlength=mean.size)
+    return np.asarray(np.bincount(X.indices, (X.data - mean[X.indices]) ** 2, mean.size) + zeros * mean**2)
+
+
+def sparse_standardised(X: Any, center: np.ndarray, scale: np.ndarray) -> Any:
+    """Return (X - center)/scale of a CSR: columns with a centre of 0 keep their zeros."""
+    moved = np.flatnonzero(center)
+    kept = sp.csr_array(X @ sp.diags_array(np.where(center == 0.0, 1.0 / scale, 0.0)))
+    if not moved.size:
+        return kept
+    kept.eliminate_zeros()
+    near, ends = (X[:, moved].toarray() - center[moved]) / scale[moved], moved.size * np.arange(X.shape[0] + 1)
+    return sp.csr_array(kept + sp.csr_array((near.ravel(), np.tile(moved, len(near)), ends), shape=X.shape))
