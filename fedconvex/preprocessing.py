@@ -301,7 +301,7 @@ def _moments(rows: list[Any], n: int, totals: _Totals) -> tuple[np.ndarray, np.n
     unit = _largest(rows, totals)
     mean = unit * totals.of([np.ravel(_over(X, unit).sum(axis=0)) for X in rows], unit.size) / n
     if sp.issparse(rows[0]):
-        square = totals.of([squares_about(_over(X, unit), mean / unit) for X in rows], mean.size) / n
+        square = totals.of([squares_about(X, mean, unit) for X in rows], mean.size) / n
     else:
         rows = [X - mean for X in rows]
         unit = _largest(rows, totals)

@@ -56,11 +56,8 @@ def test_a_wide_one_hot_table_is_sparse_in_both():
 def test_numbers_far_from_zero_are_centred_in_a_sparse_table_too():
     """A year beside kinds: divided by its deviation only it is 600 everywhere, and gradient steps 1e5 times shorter."""
     rng = np.random.default_rng(0)
-    data = {
-        "kind": [f"k{i % 60}" for i in range(600)],
-        "ward": rng.choice(["a", "b"], 600),
-        "year": rng.integers(2012, 2024, 600) + 1e7,
-    }
+    data = {"kind": [f"k{i % 40}" for i in range(600)], "other": rng.choice([f"o{i}" for i in range(40)], 600)}
+    data |= {"ward": rng.choice(["a", "b"], 600), "year": rng.integers(2012, 2024, 600) + 1e7}
     data |= {"visits": rng.poisson(0.2, 600).astype(float), "y": rng.normal(size=600)}
     central, found = both(None, None, data)
     year, visits = central.feature_names.index("year"), central.feature_names.index("visits")

@@ -41,13 +41,14 @@ def moments(X: Any, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     return unit * mean, unit * np.sqrt(squares_about(X, mean) / X.shape[0])
 
 
-def squares_about(X: Any, mean: np.ndarray) -> np.ndarray:
-    """Return the sums of (x - mean)^2 of every column, (d,): of differences, where squares of means would cancel."""
+def squares_about(X: Any, mean: np.ndarray, unit: Any = 1.0) -> np.ndarray:
+    """Return the sums of ((x - mean)/unit)^2 of every column, (d,): squares of means would cancel."""
     if not sp.issparse(X):
-        return np.asarray(((X - mean) ** 2).sum(axis=0))
-    X = sp.csr_array(X)
+        return np.asarray((((X - mean) / unit) ** 2).sum(axis=0))
+    X, each = sp.csr_array(X), np.broadcast_to(unit, mean.shape)
     zeros = X.shape[0] - np.bincount(X.indices, minlength=mean.size)
-    return np.asarray(np.bincount(X.indices, (X.data - mean[X.indices]) ** 2, mean.size) + zeros * mean**2)
+    off = (X.data - mean[X.indices]) / each[X.indices]
+    return np.asarray(np.bincount(X.indices, off**2, mean.size) + zeros * (mean / each) ** 2)
 
 
 def sparse_standardised(X: Any, center: np.ndarray, scale: np.ndarray) -> Any:
