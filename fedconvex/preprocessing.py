@@ -22,7 +22,7 @@ from fedconvex._check import bad, flag, instance, items, wrong_type
 from fedconvex.secure import Circle, SecureSums
 from fedconvex.tables.columns import MISSING_LEVEL, Column, Columns
 from fedconvex.tables.frame import Frame
-from fedconvex.tables.moments import squares_about
+from fedconvex.tables.moments import column_sums, squares_about
 from fedconvex.tables.spelling import Names, as_text, doubles
 
 __all__ = ["Preprocessing", "fit_federated"]
@@ -144,7 +144,7 @@ def fit_federated(
     >>> found.columns.center.tolist() == columns.fit(frame).center.tolist(), found.floats_up
     (True, 3095)
     """
-    clients = _checked(columns, frames, secure)
+    clients = [columns.counting(f) for f in _checked(columns, frames, secure)]
     given = {"standardise": standardise, "centre": centre, "standardise_target": standardise_target}
     scaling = [flag(f"fit_federated: {name}", x) for name, x in given.items()]
     totals = _Totals(secure)
@@ -283,29 +283,31 @@ def _scaled(
     record: Columns, clients: list[Frame], totals: _Totals, standardise: bool, centre: bool, standardise_target: bool
 ) -> Columns:
     """Return the record with means and scales of features and target."""
-    rows = [record.matrix(f, unknown="refuse") for f in clients]
+    rows, weights = [record.matrix(f, unknown="refuse") for f in clients], [record.weights(f) for f in clients]
+    n = float(record.rows)
+    counted = [np.array([w.sum()]) for w in weights if w is not None]
+    if counted:
+        n = float(totals.of(counted)[0])
     d = rows[0].shape[1]
     center, scale, target = np.zeros(d), np.ones(d), (0.0, 1.0)
     if standardise:
-        mean, sd = _moments(rows, record.rows, totals)
+        mean, sd = _moments(rows, weights, n, totals)
         center = record.centers(mean, sd, clients[0]) if centre else center
         scale = np.where(sd > 1e-12 * np.abs(mean), sd, 1.0)
     if standardise_target and record.labels is None:
-        (middle,), (spread,) = _moments([record.target(f)[:, None] for f in clients], record.rows, totals)
+        (middle,), (spread,) = _moments([record.target(f)[:, None] for f in clients], weights, n, totals)
         target = (float(middle) if centre else 0.0, float(spread) or 1.0)
     return replace(record, center=center, scale=scale, target_center=target[0], target_scale=target[1])
 
 
-def _moments(rows: list[Any], n: int, totals: _Totals) -> tuple[np.ndarray, np.ndarray]:
+def _moments(rows: list[Any], weights: list[Any], n: float, totals: _Totals) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and standard deviation of every column: sums in units of the largest number, and deviation."""
     unit = _largest(rows, totals)
-    mean = unit * totals.of([np.ravel(_over(X, unit).sum(axis=0)) for X in rows], unit.size) / n
-    if sp.issparse(rows[0]):
-        square = totals.of([squares_about(X, mean, unit) for X in rows], mean.size) / n
-    else:
-        rows = [X - mean for X in rows]
-        unit = _largest(rows, totals)
-        square = totals.of([((X / unit) ** 2).sum(axis=0) for X in rows], mean.size) / n
+    both = list(zip(rows, weights, strict=True))
+    mean = unit * totals.of([column_sums(_over(X, unit), w) for X, w in both], unit.size) / n
+    if not sp.issparse(rows[0]):
+        unit = _largest([X - mean for X in rows], totals)
+    square = totals.of([squares_about(X, mean, unit, w) for X, w in both], mean.size) / n
     return mean, unit * np.sqrt(np.maximum(square, 0.0))
 
 

@@ -71,6 +71,31 @@ def test_numbers_far_from_zero_are_centred_in_a_sparse_table_too():
     np.testing.assert_allclose(X.toarray(), (raw.toarray() - central.center) / central.scale, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("wide", [False, True])
+def test_weights_count_rows(wide):
+    """Means and deviations are those of repeated rows, and rows of weight 0 teach nothing, not even a category."""
+    data, rng = table(400, seed=2), np.random.default_rng(3)
+    data["age"] = np.where(np.isnan(data["age"]), 50.0, data["age"])
+    data["sex"] = np.array([f"k{i}" for i in rng.integers(0, 60 if wide else 3, 400)])
+    data["count"] = rng.integers(0, 4, 400).astype(float)
+    data["sex"][data["count"] == 0.0] = "only here"
+    again = np.repeat(np.arange(400), data["count"].astype(int))
+    repeated = {name: np.asarray(x)[again] for name, x in data.items()}
+    how = {"weight": "count", "keep": ["sex"]}
+    frame, columns = read_table(data, "y", "ward", **how)
+    owners = columns.clients(frame)
+    found = fit_federated(columns, [frame.take(owners == k) for k in "abc"], standardise_target=True).columns
+    mine = columns.fit(frame, standardise_target=True)
+    more, plain = read_table({k: v for k, v in repeated.items() if k != "count"}, "y", "ward", keep=["sex"])
+    theirs = plain.fit(more, standardise_target=True)
+    assert mine.feature_names == theirs.feature_names == found.feature_names and mine.is_sparse == wide
+    for one in (mine, found):
+        np.testing.assert_allclose(one.center, theirs.center, rtol=1e-12)
+        np.testing.assert_allclose(one.scale, theirs.scale, rtol=1e-10)
+        assert one.target_center == pytest.approx(theirs.target_center, rel=1e-12)
+        assert one.target_scale == pytest.approx(theirs.target_scale, rel=1e-12)
+
+
 def test_doubles_are_ordered_as_keys():
     x = np.array([-np.finfo(float).max, -1.0, -5e-324, 0.0, 5e-324, 1.0, np.finfo(float).max])
     assert (np.diff(_as_keys(x).astype(object)) > 0).all()

@@ -174,3 +174,19 @@ def test_a_folder_that_somebody_uses_meanwhile_stays(tmp_path, monkeypatch):
         write_file(tmp_path / "new" / "mine", b"rows")
     monkeypatch.setattr(os, "replace", write)
     assert os.listdir(tmp_path / "new") == ["theirs"]
+
+
+def test_a_table_that_is_read_is_not_written_over(tmp_path, capsys):
+    """As FILE, by another path to it, and as OWNER=FILE."""
+    table = tmp_path / "rows.csv"
+    table.write_text("x,y,h\n" + "1,0,a\n2,1,b\n" * 20)
+    said, other = table.read_bytes(), tmp_path / "." / "rows.csv"
+    for words in (
+        ["predict", "model", str(table), "--out", str(other)],
+        ["predict", "model", f"mine={table}", "--out", str(table)],
+        ["sweep", str(table), "--target", "y", "--client", "h", "--grid", "step_size=0.1", "--out", str(table)],
+        ["verify", "--problem", str(table), "--csv", str(table)],
+    ):
+        assert main(words) == 2
+        assert "must be another file than is read" in capsys.readouterr().err
+    assert table.read_bytes() == said

@@ -43,6 +43,7 @@ COMMANDS = {  # what each does, in the order of --help; its file has its name
     "list": "list what there is: losses, methods, optimisers, sampling schemes, data, theorems, experiments",
     "warm": "compile kernels ahead of use, for container images and clusters",
 }
+_WRITTEN = {"out", "csv", "latex", "json", "plot", "heat_map", "best_plot", "checkpoint"}  # options that name files
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,6 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         given = sys.argv[1:] if argv is None else list(argv)
         given = given[1:] if given[:1] == ["--"] else given
         _parser(given[0] if given else "").parse_args(given, args)
+        _overwrites(args)
         with command(), _listening(heard), warnings.catch_warnings():
             warnings.showwarning = _show_warning  # type: ignore[assignment]
             args.status = args.command(args)
@@ -80,6 +82,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _interrupted(args, KeyboardInterrupt()) if heard.is_set() else _failed(error)
     return int(args.status)
+
+
+def _overwrites(args: argparse.Namespace) -> None:
+    """Raise ValueError if a file that is to be written is one that is read: a table would be gone."""
+    from fedconvex._check import bad
+
+    for option in _WRITTEN & vars(args).keys():
+        file = vars(args)[option]
+        if not isinstance(file, str) or not os.path.isfile(file):
+            continue
+        for other, given in vars(args).items():
+            texts = given if isinstance(given, list) else [given]
+            names = [n for t in texts if isinstance(t, str) and other not in _WRITTEN for n in (t, t.partition("=")[2])]
+            if any(os.path.isfile(name) and os.path.samefile(file, name) for name in names):
+                raise bad(f"--{option.replace('_', '-')}", "be another file than is read", file, "name a new file")
 
 
 @contextmanager

@@ -287,10 +287,15 @@ class Columns:
             If a column is missing or holds what it cannot hold.
         """
         self.check_names(frame)
-        frame = self.cleared(frame)
+        frame = self.counting(self.cleared(frame))
         fitted = tuple(self._fitted(c, frame) if c.role in FEATURES else c for c in self.columns)
         made = self.arranged(fitted, frame.n, frame.rows is not None)
         return made._scaled(frame, standardise, centre, standardise_target)
+
+    def counting(self, frame: Frame) -> Frame:
+        """Return the rows that weigh something: others teach nothing."""
+        weight = self.weights(frame)
+        return frame if weight is None or not (weight == 0.0).any() else frame.take(np.flatnonzero(weight))
 
     def cleared(self, frame: Frame) -> Frame:
         """Return the frame with cells missing that hold a code for it."""
@@ -337,14 +342,14 @@ class Columns:
 
     def _scaled(self, frame: Frame, standardise: bool, centre: bool, standardise_target: bool) -> Columns:
         """Return the record with means and scales of the features, by all rows at once."""
-        X = self.matrix(frame)
+        X, weight = self.matrix(frame), self.weights(frame)
         center, scale, target = np.zeros(X.shape[1]), np.ones(X.shape[1]), (0.0, 1.0)
         if standardise:
-            mean, sd = moments(X, self.feature_names)
+            mean, sd = moments(X, self.feature_names, weight)
             center = self.centers(mean, sd, frame) if centre else center
             scale = np.where(sd > 1e-12 * np.abs(mean), sd, 1.0)
         if standardise_target and self.labels is None:
-            (middle,), (spread,) = moments(self.target(frame)[:, None], ("the target",))
+            (middle,), (spread,) = moments(self.target(frame)[:, None], ("the target",), weight)
             target = (float(middle) if centre else 0.0, float(spread) or 1.0)
         return replace(self, center=center, scale=scale, target_center=target[0], target_scale=target[1])
 

@@ -13,7 +13,7 @@ from fedconvex._check import bad
 _SQUARED, _LARGEST = 1e100, 1e290  # beyond: squares of numbers, their differences and quotients, are no doubles
 
 
-def moments(X: Any, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+def moments(X: Any, names: Sequence[str], weight: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and standard deviation of every column; those whose squares are no doubles are scaled first.
 
     Parameters
@@ -21,6 +21,8 @@ def moments(X: Any, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     X : array (n, d) or CSR
     names : sequence of d str
         What messages call the columns.
+    weight : array (n,), optional
+        What rows count; default 1.
 
     Raises
     ------
@@ -37,18 +39,26 @@ def moments(X: Any, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     unit = np.where(odd, np.maximum(largest, 1.0 / _LARGEST), 1.0)
     if odd.any():
         X = sp.csr_array(X @ sp.diags_array(1.0 / unit)) if sp.issparse(X) else X / unit
-    mean = np.asarray(X.mean(axis=0)).ravel()
-    return unit * mean, unit * np.sqrt(squares_about(X, mean) / X.shape[0])
+    n = X.shape[0] if weight is None else weight.sum()
+    mean = column_sums(X, weight) / n
+    return unit * mean, unit * np.sqrt(squares_about(X, mean, weight=weight) / n)
 
 
-def squares_about(X: Any, mean: np.ndarray, unit: Any = 1.0) -> np.ndarray:
+def column_sums(X: Any, weight: np.ndarray | None = None) -> np.ndarray:
+    """Return the sums of every column, (d,), over rows that count ``weight``, default 1."""
+    return np.ravel(X.sum(axis=0) if weight is None else X.T @ weight)
+
+
+def squares_about(X: Any, mean: np.ndarray, unit: Any = 1.0, weight: np.ndarray | None = None) -> np.ndarray:
     """Return the sums of ((x - mean)/unit)^2 of every column, (d,): squares of means would cancel."""
     if not sp.issparse(X):
-        return np.asarray((((X - mean) / unit) ** 2).sum(axis=0))
+        return column_sums(((X - mean) / unit) ** 2, weight)
     X, each = sp.csr_array(X), np.broadcast_to(unit, mean.shape)
-    zeros = X.shape[0] - np.bincount(X.indices, minlength=mean.size)
+    count = np.ones(X.shape[0]) if weight is None else weight
+    row = np.repeat(count, np.diff(X.indptr))
+    zeros = count.sum() - np.bincount(X.indices, row, mean.size)
     off = (X.data - mean[X.indices]) / each[X.indices]
-    return np.asarray(np.bincount(X.indices, off**2, mean.size) + zeros * (mean / each) ** 2)
+    return np.asarray(np.bincount(X.indices, row * off**2, mean.size) + zeros * (mean / each) ** 2)
 
 
 def sparse_standardised(X: Any, center: np.ndarray, scale: np.ndarray) -> Any:
