@@ -1,6 +1,7 @@
 """Constants against brute force, hand-made formulas and random search."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,8 +16,14 @@ from fedconvex.constants import (
     EXACT_ON_BALL,
     INFINITE,
     noise_factor,
+    record,
 )
+from fedconvex.families.multitask.separability import DualConstants
+from fedconvex.families.multitask.theorems.dual_rates import of_smooth_losses
 from fedconvex.solvers.minimax.ball import largest_on_ball
+from fedconvex.theorems.agnostic_rate import agnostic_rate_any_steps
+from fedconvex.theorems.parts.tracking import TrackingConstants
+from fedconvex.theory.saddle_constants import AgnosticConstants
 
 
 def make(seed, loss, sparse=False, K=3, d=3, n=40, l2=0.1, weights=None, equal=False):
@@ -278,6 +285,61 @@ def test_labels_where_there_is_no_minimiser():
     assert singular.mu == 0.0
     assert singular.kappa == math.inf
     assert singular.how["D"] == "to one of the minimisers"
+
+
+IMPOSSIBLE = {name: {name: -1e-3} for name in record._NUMBERS} | {
+    "L_k": {"L_k": np.array([1.0, -1.0])},
+    "sigma2_k": {"sigma2_k": [1.0, -1.0]},
+    "p": {"p": np.array([1.5, -0.5])},
+    "p: sum to one": {"p": np.array([0.5, 1.0])},
+    "mu: be at most L;": {"mu": 1.01, "L": 1.0},
+    "mu: be at most L_s": {"mu": 1.01, "L": 2.0, "L_s": 1.0},
+    "mu_k: be at most L_k": {"mu_k": np.array([1.0, 2.0]), "L_k": np.array([2.0, 1.0])},
+    "B": {"B": 0.9},
+    "K": {"K": 0},
+    "K: be a whole number": {"K": 1.5},
+    "have K numbers": {"K": 3, "p": np.array([0.5, 0.5])},
+    "D: be a number": {"D": "far"},
+}
+
+
+@pytest.mark.parametrize("words", IMPOSSIBLE)
+def test_what_no_problem_has_is_refused(words):
+    name, _, must = words.partition(": ")
+    expected = "Constants must have K" if words == "have K numbers" else f"Constants: {name} must {must}"
+    with pytest.raises((ValueError, TypeError), match=expected):
+        Constants(**IMPOSSIBLE[words])
+    with pytest.raises((ValueError, TypeError), match=expected):
+        replace(Constants(), **IMPOSSIBLE[words])
+
+
+def test_other_constants_by_hand_are_refused_too():
+    """Those of Dynamic FedAvg where they are made, those of AFL and MOCHA by the theorems that take them."""
+    one = np.ones(1)
+    tracking = dict.fromkeys(("delta_k", "delta_P_k", "sizes", "variance_k", "gradient2_k"), one)
+    for change, words in (
+        ({"variance_k": -one}, "TrackingConstants: variance_k"),
+        ({"nu": 2.0}, "nu must be at most delta_P"),
+        ({"sizes": 0.0 * one}, "sizes must be at least 1"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            TrackingConstants(**{"nu": 1.0, "delta_P": 1.0} | tracking | change)
+    saddle = AgnosticConstants(*[1.0] * 11, 2, False)
+    steps = {"rounds": 3, "step_size": 0.1, "domain_step_size": 0.1}
+    assert agnostic_rate_any_steps(saddle, **steps).value > 0.0
+    with pytest.raises(ValueError, match="AgnosticConstants: G_w"):
+        agnostic_rate_any_steps(saddle._replace(G_w=-1.0), **steps)
+    dual = DualConstants(*[1.0] * 7)
+    assert len(of_smooth_losses(dual, 0.5)) == 3
+    with pytest.raises(ValueError, match="DualConstants: sigma_max"):
+        of_smooth_losses(dual._replace(sigma_max=-0.5), 0.5)
+
+
+def test_what_is_unknown_or_rounded_passes():
+    p = np.array([0.1] * 10)  # which sum to one less 1e-16
+    known = Constants(L=1.0, mu=1.0 + 1e-12, B=1.0 - 1e-12, sigma2=math.inf, zeta=math.nan, D=math.inf, K=10, p=p)
+    assert known.kappa == pytest.approx(1.0) and math.isnan(known.zeta)
+    assert Constants(mu_k=np.array([-1.0, 1.0]), L=1.0, mu=0.0, F_star=-3.0).mu_k[0] == -1.0  # a client is not convex
 
 
 def test_clients_are_solved_once(monkeypatch):

@@ -57,7 +57,7 @@ def test_constant_steps_leave_an_excess_of_their_square(rng):
 
 def test_the_lower_bound_by_hand():
     """l = 0.1, the bracket 2 - 0.1*3/(3*2) = 1.95, hence 2/0.195^2."""
-    c = Constants(L=1.0, mu=4.0)
+    c = Constants(L=4.0, mu=4.0)
     found = fedavg_constant_steps(c, pull=2.0, remainder=3.0, step_size=0.1, local_steps=3)
     assert found.value == pytest.approx(2.0 / 0.195**2)
     for change, words in (

@@ -311,7 +311,7 @@ def _noise(
             how[name] = UNKNOWN if math.isfinite(radius) else INFINITE
     if not phi.any():
         how["sigma2_k"] = EXACT
-    return s2, G2
+    return np.maximum(s2, 0.0), np.maximum(G2, 0.0)  # not below it by rounding
 
 
 def _maxima(A: np.ndarray, beta: np.ndarray, const: np.ndarray, radius: float) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedconvex.constants.record import possible
 from fedconvex.methods import AFL
 from fedconvex.methods.afl import WeightedSampling
 from fedconvex.simplex.ascent import EntropicStep, ProjectedStep
@@ -275,6 +276,7 @@ def _model_terms(c: AgnosticConstants, T: int, step_size: float) -> dict[str, fl
 
 
 def _requires(c: AgnosticConstants, T: int, steps: str) -> tuple[Hypothesis, ...]:
+    possible("AgnosticConstants", c._asdict(), c._fields[:-1])  # the last says whether anything is drawn
     return (
         Hypothesis("convex F_k, ‖w‖ <= R_W", f"R_W = {c.R_W:g}, p = {c.p}"),
         Hypothesis("gradients and noise bounded", f"G_w = {c.G_w:.4g}, sigma_w^2 = {c.sigma2_w:.4g}"),

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.constants import noise_factor
+from fedconvex.constants.record import no_steeper, possible
 from fedconvex.methods import DynamicFedAvg
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.curvatures import bends, hessians, need_bends
@@ -47,6 +48,11 @@ class TrackingConstants:
         V_k(w^o) = mean ‖grad Q - grad P_k‖^2 over rows, and ‖grad P_k(w^o)‖^2.
     hessian, covariance_k, gradient_k : array (d, d), (K, d, d), (K, d), optional
         H, C_k and g_k of the small-step formula, at w^o.
+
+    Raises
+    ------
+    ValueError
+        If no problem has such constants: one is below 0, nu above delta_P, or an agent has no rows.
     """
 
     nu: float
@@ -59,6 +65,13 @@ class TrackingConstants:
     hessian: np.ndarray | None = None
     covariance_k: np.ndarray | None = None
     gradient_k: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        who = "TrackingConstants"
+        possible(who, self.__dict__, ("nu", "delta_P"), ("delta_k", "delta_P_k", "variance_k", "gradient2_k"))
+        no_steeper(f"{who}: nu", self.nu, "delta_P", self.delta_P)
+        if np.min(self.sizes) < 1:
+            raise bad(f"{who}: sizes", "be at least 1", np.min(self.sizes), "leave out agents without rows")
 
     @property
     def K(self) -> int:

@@ -105,7 +105,7 @@ class GradientTrace(NamedTuple):
     @property
     def sigma2_k(self) -> np.ndarray:
         """Largest gradient variance along the run, of every client (K,)."""
-        return np.asarray(np.nanmax(self.variance, axis=(0, 1)))
+        return np.maximum(np.nanmax(self.variance, axis=(0, 1)), 0.0)  # not below it by rounding
 
 
 class SteadyState(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from fedconvex._check import instance, real
+from fedconvex.constants.record import possible
 from fedconvex.families.multitask.separability import DualConstants
 from fedconvex.theory.bound import Hypothesis, require
 
@@ -23,6 +24,7 @@ def spread(constants: DualConstants) -> float:
 
 def _common(which: int, constants: DualConstants, theta: float) -> tuple[str, Hypothesis, Hypothesis]:
     instance(f"{SOURCE.format(which)}: constants", constants, DualConstants)
+    possible("DualConstants", constants._asdict(), constants._fields)
     theta = real(f"{SOURCE.format(which)}: theta", theta)
     numbers = f"sigma' = {constants.sigma:g}, least {constants.least_sigma:g}"
     safe = Hypothesis("a safe sigma'", numbers, constants.sigma >= constants.least_sigma * (1.0 - 1e-9))
