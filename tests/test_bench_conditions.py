@@ -122,9 +122,9 @@ def test_channels_leave_out_whom_they_cannot_serve():
     kept, apart = Conditions(channel=Channel(lost=0.1)).under(given)
     assert [s.name for s in kept if not s.channel.clear] == ["fedavg"] and "gd" in [s.name for s in kept]
     assert "descent" in apart and "carry" in apart["descent"]
-    for bad in (Channel(lost=1.0), Channel(lost=-0.1), Channel(noise=math.nan)):
+    for bad in ({"lost": 1.0}, {"lost": -0.1}, {"noise": math.nan}):
         with pytest.raises(ValueError, match="Channel"):
-            Conditions(channel=bad)
+            Channel(**bad)
     with pytest.raises(ValueError, match="held_out must be a share"):
         Conditions(held_out=1.0)
 

@@ -371,6 +371,18 @@ def test_files_without_a_header(tmp_path, text, says):
         read_table(tmp_path / "a.csv", "y")
 
 
+def test_dates_that_are_no_days_cannot_be_kept_as_days():
+    """84 features, where days were meant; as names they may be asked for."""
+    days = [f"{1 + i % 28:02d}.{1 + i % 12:02d}.2020" for i in range(200)]
+    data = {"day": days, "y": [0.0, 1.0] * 100}
+    for keep in ((), ("day",)):
+        with pytest.raises(ColumnProblems, match=r"as text \(01.01.2020, ...\): only 2020-01-31 can be kept"):
+            read_table(data, "y", keep=keep)
+    read_table(data, "y", as_category=["day"])
+    iso = {**data, "day": [f"2020-{d[3:5]}-{d[:2]}" for d in days]}
+    assert read_table(iso, "y", keep=["day"])[1].columns[0].dates
+
+
 @pytest.mark.parametrize("real", [False, True])
 def test_sparse_columns_that_give_the_target_away(tmp_path, real):
     """The same of svmlight: one column is the label in disguise, the others are words."""

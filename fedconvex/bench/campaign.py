@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -318,7 +318,7 @@ def _kept(file: Path | None, run: Callable[[], Any], rules: Rules, words: str) -
 def _key(case: Case, entry: Solver, source: str, seed: int, rules: Rules, data: str) -> str:
     """Return the name of a cell's file: all that its result depends on, sources and the digest of the data included."""
     what = [package_digest(), repr(case), data, entry.name, entry.kind, sorted(entry.settings.items()), entry.tuned]
-    what += [source, *entry.channel]
+    what += [source, *astuple(entry.channel)]
     how = (rules.targets, rules.rounds, rules.repeats, rules.trial if entry.tuned else 0)
     return hashlib.sha256(repr([*what, seed, how]).encode()).hexdigest()[:32]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from fedconvex._check import bad, real
 from fedconvex.draws import Draws
 from fedconvex.driver.rounds import Engine
 from fedconvex.driver.threads import Threads
@@ -13,7 +15,8 @@ from fedconvex.driver.threads import Threads
 _LOST, _NOISE = 901, 902  # purposes of draws, which no method has
 
 
-class Channel(NamedTuple):
+@dataclass(frozen=True)
+class Channel:
     """What happens to answers on their way.
 
     Parameters
@@ -24,6 +27,11 @@ class Channel(NamedTuple):
     noise : float
         Standard deviation of normal noise on every number of an answer that is not 0, in units of the root mean square
         of its field: noise 0.1 is a signal 20 dB above the noise.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If ``lost`` is no probability below 1, or ``noise`` is no number from 0 on.
 
     References
     ----------
@@ -39,6 +47,12 @@ class Channel(NamedTuple):
 
     lost: float = 0.0
     noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("lost", "noise"):
+            object.__setattr__(self, name, real(f"Channel.{name}", getattr(self, name), low=0.0))
+        if self.lost >= 1.0:
+            raise bad("Channel.lost", "be a probability below 1", self.lost)
 
     @property
     def clear(self) -> bool:

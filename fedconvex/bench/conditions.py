@@ -131,10 +131,6 @@ class Conditions:
 
     def __post_init__(self) -> None:
         instance("Conditions.channel", self.channel, Channel)
-        for name, value in self.channel._asdict().items():
-            real(f"Channel.{name}", value, low=0.0)
-        if self.channel.lost >= 1.0:
-            raise bad("Channel.lost", "be a probability below 1", self.channel.lost)
         if not real("Conditions.held_out", self.held_out, low=0.0) < 1.0:
             raise bad("Conditions.held_out", "be a share below 1", self.held_out)
         if self.network is not None:

@@ -40,6 +40,9 @@ _WORDS: list[tuple[str, Any]] = [
     (r"\bby sep=", "by --sep"),
     (r"\bby decimal=','", "by --decimal ,"),
     (r"\b(target|client|domain|weight)=", r"--\1 "),
+    (r"\bfeatures=\[\.\.\.\] or drop=\[\.\.\.\]", "--features or --drop"),
+    (r"\b(drop|keep|missing|factor)=\['([^']*)'\]", r"--\1 \2"),
+    (r"\bintervals='(\w+)', firth=True", r"--intervals \1 --firth"),
     (r"(damaged or foreign file) \(.*\)(?=: delete)", r"\1"),
     (
         r"(text; got )Unicode\w*Error: '.*?' codec can't decode (bytes? [\w-]+) .*?(: name another with )encoding=",

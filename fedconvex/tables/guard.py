@@ -87,6 +87,12 @@ def _numbers(name: str, x: np.ndarray, frame: Frame) -> Iterator[Trouble]:
         yield Trouble(name, f"dates written as numbers ({x[0]:.0f}, ...)", "drop")
 
 
+def text_dates(kept: list[str]) -> str:
+    """Return in words that cells are dates which are not read as days; nothing where they are others."""
+    text = bool(kept) and parsed_day(kept[0]) is None and all(map(_DATE.match, set(kept)))
+    return f"dates, as text ({kept[0]}, ...): only 2020-01-31 can be kept as days" if text else ""
+
+
 def _names(name: str, kept: list[str], meant: bool) -> Iterator[Trouble]:
     levels = set(kept)
     if len(levels) == 1:
@@ -99,8 +105,7 @@ def _names(name: str, kept: list[str], meant: bool) -> Iterator[Trouble]:
     if meant or two is not None:
         return
     if all(map(_DATE.match, levels)):
-        kind = "dates" if parsed_day(kept[0]) is not None else "dates, as text"
-        yield Trouble(name, f"{kind} ({kept[0]}, ...)", "drop")
+        yield Trouble(name, text_dates(kept) or f"dates ({kept[0]}, ...)", "drop")
     elif oddly_written(kept):
         yield Trouble(name, oddly_written(kept), "drop")
     elif len(levels) == len(kept) >= _ENOUGH:

@@ -23,6 +23,7 @@ from fedconvex.tables.guard import (
     one_word,
     sparse_giving_away,
     suspicions,
+    text_dates,
 )
 from fedconvex.tables.problems import ColumnProblems, Trouble
 from fedconvex.tables.spelling import Names, as_text, doubles
@@ -246,7 +247,11 @@ def _column(frame: Frame, name: str, wishes: Wishes, found: dict[str, list[Troub
     if name not in wishes.sets["keep"]:
         found[name] = list(_troubles(frame, name, wishes, asked, places))
     else:
-        found[name] = list(_gap_troubles(frame, name, wishes, places))
+        named = not asked and frame.cells[name].dtype.kind == "O"
+        cells = frame.cells[name][~frame.missing(name)].tolist() if named else []
+        dates = text_dates(cells) if len(set(cells)) > MOST_LEVELS else ""
+        found[name] = [Trouble(name, dates, "drop", keep=False)] if dates else []
+        found[name] += _gap_troubles(frame, name, wishes, places)
     column = _feature(frame, name, asked)
     notes = [column.note, _gap_words(frame, name, places, wishes.impute), places.constant(frame, name)]
     return replace(column, note="; ".join(w for w in notes if w), codes=wishes.codes.get(name, ()))
