@@ -229,6 +229,23 @@ def averaging(arrays, settings, rounds):
         yield w
 
 
+def sampled(arrays, settings, rounds):
+    """Gradient descent with those who take part, by the steps that are offered for it."""
+    rng, w, sizes = np.random.default_rng(settings["seed"]), arrays.start.copy(), [len(y) for y in arrays.y]
+    for t in range(rounds):
+        K, share = len(arrays.X), settings["participation"]
+        who = rng.choice(K, share if isinstance(share, int) else max(1, round(share * K)), replace=False)
+        parts = [arrays.X[k].T @ (arrays.X[k] @ w - arrays.y[k]) / sizes[k] for k in who]
+        w = w - settings["step_size_at"](t) * (np.mean(parts, axis=0) + arrays.l2 * w)
+        yield w
+
+
+def crowded(arrays, settings, rounds):
+    """The same, and everybody from the second round on."""
+    yield next(sampled(arrays, settings, rounds))
+    yield from descent(arrays, settings, rounds)
+
+
 for f in (plausible, late, after_a_step, honest):
     f.floats_per_round = both_ways
 for f in (plausible, late, after_a_step, silent, honest, second_order, open_about_it):

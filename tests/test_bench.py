@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import re
 import signal
@@ -17,8 +18,9 @@ from fedconvex.bench import SUITES, Case, Referee, bench, campaign, data_profile
 from fedconvex.bench.board import Spread
 from fedconvex.bench.campaign import chosen
 from fedconvex.bench.cases import ONE_MODEL, digest, sparse_federation
-from fedconvex.bench.cells import Rules, _least, _notes, run_cell
+from fedconvex.bench.cells import Rules, _ended, _Judged, _least, _notes, run_cell
 from fedconvex.bench.offences import LIES, NOT_ZERO, READS_OTHERS, READS_ROWS, TOO_FEW, UNCOUNTED, UNSTEADY
+from fedconvex.bench.running import Step
 from fedconvex.bench.solvers import _function_steps, arrays_of, made_of, named, of_target
 from fedconvex.bench.suites import data_cases
 from fedconvex.bench.time_limit import OutOfTime, at_most
@@ -188,7 +190,7 @@ def test_honest_gradient_descent_by_a_function_takes_the_rounds_of_fedsgd():
     board = bench(["tests.bench_solvers:descent"], suite=[TINY], against=["fedsgd"], targets=[1e-2, 1e-5], seeds=1)
     mine, ours = (board.of("tiny", name)[0] for name in ("tests.bench_solvers:descent", "fedsgd"))
     assert [mine.cost(t, "rounds") for t in (1e-2, 1e-5)] == [ours.cost(t, "rounds") for t in (1e-2, 1e-5)]
-    steps = _function_steps(TINY.problem(), ONE_MODEL)[0]
+    steps = _function_steps(TINY.problem(), ONE_MODEL, {})[0]
     assert steps["step_size"] > 1.5 * steps["local_step_size"]
 
 
@@ -336,6 +338,30 @@ def test_cells_of_another_state_of_the_package_are_other_cells(monkeypatch):
     )  # a limit that was kept changes nothing
     monkeypatch.setattr(campaign, "package_digest", lambda: "edited")
     assert campaign._key(TINY, solver, "", 0, rules, "") != now
+
+
+def test_what_failed_is_run_again_and_what_is_stored_says_so(tmp_path):
+    """A file that was missing once kept a solver last for good."""
+    rules, file = Rules((1e-3,), 10), tmp_path / "cell.json"
+    made = [{"found": {"status": s}, "timed": {}} for s in ("failed", "not for this problem", "reached")]
+    for answer, own in zip(made, (False, True, True), strict=True):
+        assert campaign._kept(file, lambda answer=answer: answer, rules, "it", own) == (answer, False)
+    assert campaign._kept(file, lambda: made[0], rules, "it", True) == (made[2], True)
+    task = campaign._Task(TINY, (named("sklearn-cholesky"),), ("",), 1, rules, tmp_path, 0.0)
+    (tmp_path / "cells").mkdir()
+    stored = [campaign._of_case(task._replace(since=t))[0].stored for t in (0.0, 0.0, math.inf)]
+    assert stored == [False, False, True]  # what this run has made is none of an earlier one
+
+
+def test_how_runs_end_in_words():
+    steps = [Step(t, np.zeros(1), 0.0, 0.0, 0.0, None) for t in range(4)]
+    run = _Judged(steps, np.ones(4), np.array([1.0, 0.9, 0.8, 0.7]), [], np.zeros(1), np.zeros(1))
+    rules, lost = Rules((1e-3,), 200), np.array([1.0, np.inf])
+    assert _ended(run, rules, True) == ("ended early", "it ended after 3 of 200 rounds")
+    assert _ended(run, rules, False) == _ended(run, rules._replace(rounds=3), True) == ("round limit", "")
+    end = _ended(run._replace(gaps=lost, last=np.array([np.nan])), rules, True)
+    assert end == ("diverged", "its model of round 3 is not finite")
+    assert "the gap of round 3" in _ended(run._replace(gaps=lost), rules, True)[1]
 
 
 def test_cells_of_solvers_that_no_file_holds_are_not_taken_up_again():

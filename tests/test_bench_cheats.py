@@ -7,9 +7,21 @@ import pytest
 
 from fedconvex.bench import Case, Referee
 from fedconvex.bench.cells import Rules, run_cell
-from fedconvex.bench.information import Rows, clients_read, numbers_used, too_much
-from fedconvex.bench.offences import HIDDEN, LIES, NOT_ZERO, READS_OTHERS, READS_ROWS, TOO_FEW, UNCOUNTED, UNSTEADY
+from fedconvex.bench.information import Rows, clients_read, numbers_used, too_many, too_much
+from fedconvex.bench.offences import (
+    HIDDEN,
+    LIES,
+    NOT_ZERO,
+    READS_OTHERS,
+    READS_ROWS,
+    TOO_FEW,
+    TOO_MANY,
+    UNCOUNTED,
+    UNSTEADY,
+    offences,
+)
 from fedconvex.bench.solvers import arrays_of, of_target
+from fedconvex.methods import FedSGD
 from tests import bench_solvers
 
 CASE = Case("cheats", "linear", {"n_clients": 4, "n_features": 5, "zeta_star": 1.0, "feature_shift": 0.5}, "squared")
@@ -73,6 +85,42 @@ def test_rows_that_are_read_are_noted(referee):
     assert (rows[-1], rows[:2], len(rows)) == (3, [1, 2], 3) and read == {0, 1, 2}
     how = too_much(bench_solvers.alone, arrays, {"step_size": 0.1})[0]
     assert how == "10 a round, in which it reads rows of 4 clients, whose answers have 5 each"
+
+
+def test_functions_ask_no_more_clients_than_take_part(referee):
+    """Sizes of all are read, and a share of floats declared, without an accusation."""
+    arrays, steps = arrays_of(referee.problem, "squared"), {"step_size": 0.1, "step_size_at": lambda t: 0.1, "seed": 0}
+    copied = lambda arrays, *more: bench_solvers.descent(arrays._replace(X=list(arrays.X)), *more)  # noqa: E731
+    chance = lambda arrays, *more: iter(np.random.default_rng().standard_normal((9, 6)))  # noqa: E731
+    for share, words in ((0.5, "6 clients the model of round {} depends on the rows of 6, where 3"),
+                         (2, "6 clients the model of round {} depends on the rows of 6, where 2")):  # fmt: skip
+        settings = steps | {"participation": share}
+        assert too_many(bench_solvers.sampled, arrays, settings) == ("", "")
+        for cheat, t in ((bench_solvers.descent, 1), (copied, 1), (bench_solvers.crowded, 2)):
+            assert words.format(t) in too_many(cheat, arrays, settings)[0]
+    assert too_many(bench_solvers.descent, arrays, steps) == ("", "")
+    assert too_many(bench_solvers.descent, arrays, steps | {"participation": 4}) == ("", "")
+    assert "two runs" in too_many(chance, arrays, settings)[1]
+    assert (
+        "too many"
+        in too_many(bench_solvers.descent, arrays._replace(X=arrays.X * 30), steps | {"participation": 0.98})[1]
+    )
+
+
+def test_a_share_of_the_floats_is_no_offence_where_a_share_takes_part(referee):
+    def sampled(*given):
+        yield from bench_solvers.sampled(*given)
+
+    sampled.floats_per_round = lambda arrays: 2 * 0.25 * len(arrays.X) * arrays.start.size
+    arrays, at = arrays_of(referee.problem, "squared"), lambda t: 0.1
+    assert too_much(sampled, arrays, {"step_size_at": at, "seed": 0, "participation": 0.25}) == ("", "", "")
+
+
+def test_classes_that_ask_everybody_where_half_take_part_are_named(referee):
+    method, rows = FedSGD(step_size=0.1), referee.problem.federation
+    (found,) = offences(method, CASE, rows, 0, False, 2)
+    assert found == (TOO_MANY, "4 in a round, where 2 take part: let it have a setting participation")
+    assert offences(FedSGD(step_size=0.1, participation=2), CASE, rows, 0, False, 2) == []
 
 
 def test_numbers_of_a_client_by_hand():

@@ -9,9 +9,9 @@ import pytest
 from fedconvex.bench import Case, Channel, Conditions, Network, Referee, bench
 from fedconvex.bench.board_page import page
 from fedconvex.bench.channel import ChannelEngine
-from fedconvex.bench.conditions import CARRIED, CHOSEN, modelled, network_of
-from fedconvex.bench.solvers import named, of_target
-from fedconvex.bench.written_tables import fairness, left_out
+from fedconvex.bench.conditions import CARRIED, CHOSEN, asked, modelled, network_of
+from fedconvex.bench.solvers import Reference, Solver, named, of_target
+from fedconvex.bench.written_tables import fairness, left_out, results
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver.rounds import Engine
 from fedconvex.methods import SCAFFOLD, ErrorFeedback, FedSGD, TopK
@@ -65,6 +65,44 @@ def test_who_can_have_clients_drawn():
     assert Conditions().under(given) == (given, {})
     with pytest.raises(ValueError, match="a solver at least can be run"):
         Conditions(participation=2).under(given[1:2])
+
+
+def test_functions_are_offered_the_steps_of_fedsgd_and_fedavg_where_half_take_part():
+    """They were offered 1/L of F, where fedsgd's steps decay from a small one."""
+    problem = CASE.problem()
+    for share in (None, 0.5):
+        (function, sgd, avg), _ = Conditions(participation=share).under(
+            (of_target(bench_solvers.descent), named("fedsgd"), named("fedavg"))
+        )
+        ready = function.ready(problem, "squared", 2.0)
+        steps = [s.ready(problem, "squared", 2.0).target.step_size for s in (sgd, avg)]
+        for name, step, tau in zip(("step_size", "local_step_size"), steps, (1, 5), strict=True):
+            at = ready.settings[f"{name}_at"]
+            assert ready.settings[name] == at(0) == (step.at(0) if share else step)
+            assert at(7, 3) == (step.at(7 * tau + 3) if share else step)
+            assert f"{name} {at(0):.4g} offered" in ready.words
+
+
+def test_a_class_of_a_module_is_told_who_takes_part():
+    """It was run with everybody."""
+    target = Reference("mine:Half", True, "", ("step_size", "participation"))
+    (mine, other), _ = Conditions(participation=0.5).under(
+        (Solver("a", target, "class", own=True), Solver("b", target._replace(takes=()), "class", own=True))
+    )
+    assert mine.settings == {"participation": 0.5} and other.settings == {}
+    assert mine.participation == other.participation == 0.5
+    assert asked(0.5, 7) == 4 and asked(2, 7) == 2 and asked(1.0, 7) == 7
+
+
+def test_modelled_seconds_stand_in_the_results(board):  # noqa: F811
+    """Ranks by them follow from the rows, as others do."""
+    assert "modelled_seconds" not in results(board, False)[0]
+    slow = replace(board, conditions=Conditions(network=Network(latency=1.0)))
+    heads, rows = results(slow, False)
+    mine = [row[heads.index("modelled_seconds")] for row in rows if row[heads.index("solver")] == "slow"]
+    want = [slow.modelled(c, t) for c in slow.cells if c.solver == "slow" for t in (0.1, 0.01)]
+    assert mine == want and math.inf in mine
+    assert {row[heads.index("modelled_seconds")] for row in rows if row[heads.index("solver")] == "pooled"} == {None}
 
 
 def test_modelled_seconds_are_an_axis(board):  # noqa: F811

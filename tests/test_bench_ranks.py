@@ -136,6 +136,19 @@ def test_a_pair_that_does_not_differ_says_so(board):
     assert "of 3" in floats and "undeclared" not in floats  # a dash, never the last place
 
 
+def test_ranks_that_are_printed_alike_are_shared():
+    """Of 1.111 and 1.889, and of ranks a hair apart."""
+    some = [cell(f"p{p}", s, 0, (9 if s == "ab"[p % 2] else 3, 20)) for p in range(2) for s in "ab"]
+    near = [cell(f"q{p}", s, 0, (3, 9)) for p in range(60) for s in "ab"] + [
+        cell("r", "a", 0, (3, 9)),
+        cell("r", "b", 0, (4, 9)),
+    ]
+    for cells, rank in ((some, "1.50"), (near, "1.50")):
+        names = {c.problem: "" for c in cells}
+        said = answers(Board(tuple(cells), Rules((0.1, 0.01), 99), "theory", 1, {}, names))[0]
+        assert said.startswith(f"By rounds, a, b have the least mean rank of 2 ({rank}"), said
+
+
 @pytest.mark.slow
 def test_names_do_not_say_that_they_are_tuned_where_all_are(board):
     cells = tuple(c._replace(solver=c.solver + ", tuned") for c in board.cells)

@@ -31,7 +31,7 @@ def _answer(board: Board, axis: str) -> str:
     best = min(ranks, key=lambda s: ranks[s])
     low, high = board.rank_intervals(axis)[best]
     interval = "" if math.isnan(low) else f", 95 % interval {low:.2f} to {high:.2f}"
-    first = [plain[s] for s in ranks if ranks[s] == ranks[best]]
+    first = [plain[s] for s in ranks if f"{ranks[s]:.2f}" == f"{ranks[best]:.2f}"]  # as they are printed
     has, it = ("has", "It") if len(first) == 1 else ("have", plain[best])
     line = f"By {axis}, {_listed(first)} {has} the least mean rank of {len(ranks)} ({ranks[best]:.2f}{interval})."
     pairs = [turned(c, best) for c in board.comparisons(axis) if best in (c.first, c.second)]

@@ -31,6 +31,7 @@ class Cell(NamedTuple):
     dials: Mapping[str, Any]
     found: Mapping[str, Any]  # the same in every run
     timed: Mapping[str, Any]  # seconds
+    stored: bool = False  # whether it is of an earlier run
 
     def cost(self, target: float, axis: str) -> float:
         """Return what a target cost: infinity where it was not met, NaN where nobody counts.
@@ -137,11 +138,15 @@ class Board:
 
     @cached_property
     def notes(self) -> dict[str, dict[str, str]]:
-        """By solver and problem: what the clock found odd, or that the time was over. It may be another in each run."""
+        """By solver and problem: how a run ended before its time, what could not be examined, and what the clock found.
+
+        The last may be another in each run.
+        """
         out: dict[str, dict[str, str]] = {}
         for c in self.cells:
             over = [c.found["words"]] if c.found["status"] == "time limit" else []
-            for how in [*over, *c.timed.get("notes", ())]:
+            for how in [*over, *c.found.get("notes", ()), *c.timed.get("notes", ())]:
+                how += " (in an earlier run)" if c.stored else ""
                 out.setdefault(c.solver, {}).setdefault(c.problem, how)
         return out
 
@@ -202,6 +207,10 @@ class Board:
         among("Board.cost: axis", axis, self.axes)
         cells = self.of(problem, solver)
         return Spread.of([self._cost(c, target, axis) for c in cells]) if cells else None
+
+    def modelled(self, c: Cell, target: float) -> float:
+        """Return the seconds of a cell on the stated network; NaN where there is none."""
+        return math.nan if self.conditions.network is None else self._cost(c, target, MODELLED)
 
     def _cost(self, c: Cell, target: float, axis: str) -> float:
         """Return the cost of a cell, by the clock of the stated network where that is the axis."""

@@ -142,7 +142,7 @@ def _board(
         case.problem()
     load = _load()
     sources = tuple(made_of(e.target) if e.own else "" for e in entries)
-    tasks = [_Task(case, entries, sources, seeds, rules, home) for case in cases]
+    tasks = [_Task(case, entries, sources, seeds, rules, home, time.time()) for case in cases]
     with nullcontext() if home is None else alone_in("bench", home):
         cells = list(_carried_out(tasks, jobs, progress))
     order = {case.name: i for i, case in enumerate(cases)}
@@ -211,6 +211,7 @@ class _Task(NamedTuple):
     seeds: int
     rules: Rules
     home: Path | None
+    since: float = 0.0  # when the run began
 
 
 def _carried_out(tasks: Sequence[_Task], jobs: int, progress: Progress | None) -> Iterator[list[Cell]]:
@@ -293,32 +294,42 @@ def _of_case(task: _Task, alone: bool = False, report: Any = None) -> list[Cell]
                 file = None
                 if home is not None:
                     file = home / "cells" / f"{_key(case, entry, source, seed, rules, data)}.json"
-                made = _kept(file, partial(run_cell, referee, entry, seed, rules, alone), rules, words)
-                out.append(Cell(case.name, entry.name, entry.kind, entry.own, seed, dials, *made))
-                if made[0]["settled"]:
+                run = partial(run_cell, referee, entry, seed, rules, alone)
+                stored = file is not None and file.is_file() and file.stat().st_mtime < task.since
+                made, again = _kept(file, run, rules, words, entry.own)
+                found, timed = made["found"], made["timed"]
+                out.append(
+                    Cell(case.name, entry.name, entry.kind, entry.own, seed, dials, found, timed, again and stored)
+                )
+                if found["settled"]:
                     break
     return out
 
 
-def _kept(file: Path | None, run: Callable[[], Any], rules: Rules, words: str) -> tuple[Any, Any]:
-    """Return what was found and what was timed, from the file of a cell or by a run, marked while it lasts."""
+def _kept(file: Path | None, run: Callable[[], Any], rules: Rules, words: str, own: bool) -> tuple[Any, bool]:
+    """Return what was found and what was timed, and whether it stood in the file of a cell; else it is run.
+
+    It is marked while it lasts. What failed is not kept, nor that a solver from outside refuses a problem: the cause
+    may be gone the next time.
+    """
     made = _read(file, rules)
-    if made is None and file is not None:
-        mark = file.with_suffix(".running")
-        write_file(mark, words.encode(), durable=False)
-        try:
-            made = run()
-        finally:
-            mark.unlink(missing_ok=True)
+    if made is not None or file is None:
+        return (run(), False) if made is None else (made, True)
+    mark = file.with_suffix(".running")
+    write_file(mark, words.encode(), durable=False)
+    try:
+        made = run()
+    finally:
+        mark.unlink(missing_ok=True)
+    if made["found"]["status"] not in ("failed", "not for this problem" if own else ""):
         write_file(file, json.dumps(made).encode())
-    made = run() if made is None else made
-    return made["found"], made["timed"]
+    return made, False
 
 
 def _key(case: Case, entry: Solver, source: str, seed: int, rules: Rules, data: str) -> str:
     """Return the name of a cell's file: all that its result depends on, sources and the digest of the data included."""
     what = [package_digest(), repr(case), data, entry.name, entry.kind, sorted(entry.settings.items()), entry.tuned]
-    what += [source, *astuple(entry.channel)]
+    what += [source, *astuple(entry.channel), entry.participation]
     how = (rules.targets, rules.rounds, rules.repeats, rules.trial if entry.tuned else 0)
     return hashlib.sha256(repr([*what, seed, how]).encode()).hexdigest()[:32]
 

@@ -117,7 +117,8 @@ def _carried_out(
     spent = [after - start for after, start in zip(it.cpu(), before, strict=True)]
     wrong = _wrong(referee, solver, it, facts, run, seed, rules)
     placed = "; ".join(how for what, how in wrong if what == honesty.ALL_ROWS)
-    wrong = [(what, how) for what, how in wrong if what != honesty.ALL_ROWS]
+    notes = [how for what, how in wrong if what == honesty.UNSEEN]
+    wrong = [(what, how) for what, how in wrong if what not in (honesty.ALL_ROWS, honesty.UNSEEN)]
     seconds = [[s.seconds for s in run.steps]]
     seconds += _repeated(it, facts, run, seed, rules, wrong, solver.own)
     least = _least(seconds, len(run.steps), solver.kind == "pooled")
@@ -127,15 +128,15 @@ def _carried_out(
         costs.append({"target": target, **(mine or dict.fromkeys(("rounds", "floats", "passes", "up")))})
     keep = _kept(len(run.steps), at)
     curve = {n: [plain(_cost(run.steps[i], paid)[n]) for i in keep] for n in ("rounds", "floats", "passes")}
-    status = "reached" if at[-1] is not None else "diverged" if not np.isfinite(run.gaps[-1]) else "round limit"
-    if status == "round limit" and solver.kind != "pooled" and hopeless(run.gaps, rules):
-        status = "given up"
+    status, how = _ended(run, rules, solver.kind != "pooled")
+    notes += [how] if how else []
     found = {
         "status": status,
         "words": facts.words,
         "settled": facts.settled,
         "pooled": facts.pooled or bool(placed),
         "placed": placed,
+        "notes": notes,
         "clients": plain(facts.clients),
         "rounds": run.steps[-1].round,
         "gap": plain(run.gaps[-1]),
@@ -149,6 +150,20 @@ def _carried_out(
     timed = {"costs": took, "curve": [float(least[i] + paid[3]) for i in keep], "notes": _notes(*spent)}
     timed |= {"tuning": paid[3]}
     return {"found": found, "timed": timed}
+
+
+def _ended(run: _Judged, rules: Rules, by_round: bool) -> tuple[str, str]:
+    """Return how a run ended, and in words where the solver ended it."""
+    t = run.steps[-1].round
+    if run.gaps[-1] <= rules.targets[-1]:
+        return "reached", ""
+    if not np.isfinite(run.gaps[-1]):
+        return "diverged", f"{'its model' if not np.isfinite(run.last).all() else 'the gap'} of round {t} is not finite"
+    if by_round and hopeless(run.gaps, rules):
+        return "given up", ""
+    if by_round and t < rules.rounds:
+        return "ended early", f"it ended after {t} of {rules.rounds} rounds"
+    return "round limit", ""
 
 
 def _least(seconds: list[list[float]], n: int, pooled: bool) -> np.ndarray:

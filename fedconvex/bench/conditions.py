@@ -165,9 +165,10 @@ class Conditions:
             if why := self._unfit(s):
                 apart[s.name] = why
                 continue
-            known = isinstance(s.target, type) and "participation" in _settings_of(s)
-            if self.participation is not None and (known or s.kind == "function"):
-                s = replace(s, settings={**s.settings, "participation": self.participation})
+            if self.participation is not None:
+                given = "participation" in s.takes or s.kind == "function"
+                settings = {**s.settings, "participation": self.participation} if given else s.settings
+                s = replace(s, settings=settings, participation=self.participation)
             asks = s.kind == "class" and (hasattr(s.target, "local") or isinstance(s.target, Reference))
             kept.append(replace(s, channel=self.channel) if asks else s)
         if not kept:
@@ -189,6 +190,21 @@ class Conditions:
 
 def _settings_of(s: Solver) -> set[str]:
     return {f.name for f in fields(s.target)} if is_dataclass(s.target) else set()
+
+
+def asked(participation: Any, K: int) -> int:
+    """Return how many of K clients may take part in a round: a share is rounded up.
+
+    Examples
+    --------
+    >>> from fedconvex.bench.conditions import asked
+    >>> asked(0.5, 5), asked(2, 5), asked(None, 5)
+    (3, 2, 5)
+    """
+    if participation is None:
+        return K
+    share = isinstance(participation, float)
+    return min(K, max(1, math.ceil(participation * K - 1e-9)) if share else int(participation))
 
 
 def modelled(network: Network, cost: Mapping[str, Any], dials: Mapping[str, Any], clients: Any, seed: int = 0) -> float:

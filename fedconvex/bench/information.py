@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedconvex.bench.conditions import asked
 from fedconvex.bench.solvers import Arrays
 
 ROUNDS = 2  # that are examined
@@ -26,6 +27,7 @@ _CLIENTS, _FEATURES, _ROWS, _CLASSES = 3, 6, 10, 3
 _STEP, _SMALL = 1e-2, 3e-3  # of a difference, relative to rows; of a singular value, relative to the largest
 _MOST = 40  # numbers of a client a round, above which there is no exam
 _MORE = 3  # directions beyond the rank that is allowed
+_CROWD = 40  # clients of an exam, at most
 
 
 class Exam(NamedTuple):
@@ -115,7 +117,7 @@ def numbers_used(function: Any, loss: str, l2: float, settings: Any, most: int) 
     count = ROUNDS * most + _MORE
     first, base = exam.client(), [exam.client(1), exam.client(2)]
     others = [[exam.alike(*c) for c in base] for _ in range(2 + count // exam.start.size)]
-    settings = {**settings, "step_size": 0.05, "local_step_size": 0.05}
+    settings = _of_exam(settings)
     try:
         twice = [_models(function, exam, [first, *others[0]], settings) for _ in range(2)]
         moves = [exam.rng.standard_normal(first[0].shape) for _ in range(count)] if _same(*twice) else []
@@ -133,6 +135,15 @@ def numbers_used(function: Any, loss: str, l2: float, settings: Any, most: int) 
         if not _same(table[:, :, :, t], table[:, :, :1, t]):
             break
     return found
+
+
+def _of_exam(settings: Any) -> dict[str, Any]:
+    """Return settings with small steps, where everybody takes part."""
+    at = lambda t, i=0: 0.05  # noqa: E731
+    steps = {"step_size": 0.05, "local_step_size": 0.05, "step_size_at": at, "local_step_size_at": at}
+    share = settings.get("participation")
+    everybody = {"participation": 1.0 if isinstance(share, float) else _CLIENTS}
+    return {**settings, **steps} | (everybody if share is not None else {})
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:
@@ -186,7 +197,9 @@ def too_much(function: Any, arrays: Arrays, settings: Any) -> tuple[str, str, st
     settings : mapping
         What it is given there.
     """
-    read, size = max(1, clients_read(function, arrays, settings)), float(arrays.start.size)
+    share, K = settings.get("participation"), len(arrays.X)
+    read = min(max(1, clients_read(function, arrays, settings)), asked(share, K))  # others: `too_many`
+    size = float(arrays.start.size)
     sent = declared(function, "floats_per_round", arrays)
     if sent < read * size:
         how = f"{sent:g} a round, in which it reads rows of {read} clients, whose answers have {size:g} each"
@@ -197,9 +210,9 @@ def too_much(function: Any, arrays: Arrays, settings: Any) -> tuple[str, str, st
     if sent == sent:
         each = sent / read / size
         if callable(getattr(function, "floats_per_round", None)):
-            each = (
-                declared(function, "floats_per_round", exam.arrays([exam.client(k) for k in range(3)])) / _CLIENTS / n
-            )
+            few = declared(function, "floats_per_round", exam.arrays([exam.client(k) for k in range(_CLIENTS)]))
+            part = share * _CLIENTS if isinstance(share, float) else asked(share, _CLIENTS)
+            each = few / part / n
         elif each >= (size + 5.0) / 2.0:
             return nothing  # a matrix of second derivatives may travel
         allowed = n * (each - 1.0 if each >= 2.0 else each)  # the model goes down, too
@@ -213,3 +226,70 @@ def too_much(function: Any, arrays: Arrays, settings: Any) -> tuple[str, str, st
                 return "", f"{on}, where {t * allowed:g} can have come of it", ""
             return "", "", f"{on}, and it does not say what travels"
     return nothing
+
+
+def too_many(function: Any, arrays: Arrays, settings: Any) -> tuple[str, str]:
+    """Return how a function asks more clients than take part in a round, or why nobody can tell.
+
+    On an exam of random rows, those of one client after the other are replaced from round t on; clients whose rows make
+    another model of round t were asked in it. A function that keeps copies of the rows, or returns a list, shows so in
+    its first round only.
+
+    Parameters
+    ----------
+    function : callable
+    arrays : Arrays
+        Of the problem on which it is judged.
+    settings : mapping
+        What it is given there; nothing is asked where ``participation`` is not among it, or means all clients.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedconvex.bench import Arrays
+    >>> from fedconvex.bench.information import too_many
+    >>> def means(arrays, settings, rounds):
+    ...     for t in range(rounds):  # the mean row of every client
+    ...         yield sum(X.mean(axis=0) for X in arrays.X)
+    >>> few = Arrays([np.ones((1, 2))] * 4, [np.ones(1)] * 4, np.full(4, 0.25), "squared", 0.0, np.zeros(2))
+    >>> too_many(means, few, {"participation": 0.5})[0]
+    'on an exam with 6 clients the model of round 1 depends on the rows of 6, where 3 take part'
+    """
+    share, K = settings.get("participation"), len(arrays.X)
+    if asked(share, K) == K:
+        return "", ""
+    share = share if isinstance(share, float) else min(share, _CROWD - 1)
+    few = next((k for k in range(6, _CROWD + 1) if asked(share, k) < k), None)
+    if few is None:
+        return "", f"{share:g} of the clients are too many for an exam of who takes part"
+    exam = Exam(arrays.loss, arrays.l2, np.random.default_rng(21))
+    clients = [exam.client(k % 3) for k in range(few)]
+    others = [(X + exam.rng.standard_normal(X.shape), y) for X, y in clients]
+    given, most = _of_exam(settings) | {"participation": share}, asked(share, few)
+    try:
+        plain = [_after(function, exam.arrays(clients), given, READ_IN) for _ in range(2)]
+        if not _same(*plain):
+            return "", "two runs of an exam of who takes part differ"
+        for t in range(READ_IN):
+            moved = [_after(function, exam.arrays(clients), given, t + 1, (k, *others[k]))[t] for k in range(few)]
+            part = sum(not _same(w, plain[0][t]) for w in moved)
+            if part > most:
+                on = f"on an exam with {few} clients the model of round {t + 1} depends on the rows of {part}"
+                return f"{on}, where {most} take part", ""
+    except Exception as error:  # not made for such rows
+        return "", f"it fails on an exam of who takes part: {type(error).__name__}: {error}"
+    return "", ""
+
+
+def _after(function: Any, arrays: Arrays, settings: Any, rounds: int, other: Any = None) -> np.ndarray:
+    """Return the first models (rounds, size), with other rows (client, X, y) of a client from the last round on."""
+    models, out = None, []
+    for t in range(rounds):
+        if other is not None and t == rounds - 1:
+            arrays.X[other[0]], arrays.y[other[0]] = other[1:]  # type: ignore[index]
+        models = iter(function(arrays, dict(settings), READ_IN + 1)) if models is None else models
+        item = next(models)
+        out.append(np.ravel(item[0] if isinstance(item, tuple) else item).astype(float))
+    if not np.isfinite(out).all():
+        raise ValueError("a model is not finite")
+    return np.stack(out)

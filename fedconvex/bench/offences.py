@@ -34,6 +34,8 @@ UNCOUNTED = "sends what is not counted"
 NOT_ZERO = "does not start at zero"
 TOO_FEW = "declares fewer floats than can be"
 HIDDEN = "uses more of clients than it says is sent"
+TOO_MANY = "asks more clients than take part"
+UNSEEN = "could not be examined"  # no offence: it is noted
 ALL_ROWS = "has all rows in one place"  # no offence: it stands with pooled solvers
 COUNTS = 3  # rounds that are looked at
 _PATIENCE = 120.0  # seconds for a server to aggregate in a process without rows
@@ -50,7 +52,9 @@ class _Seen(NamedTuple):
     found: Any
 
 
-def offences(method: Any, case: Case, federation: Federation, seed: int, own: bool) -> list[tuple[str, str]]:
+def offences(
+    method: Any, case: Case, federation: Federation, seed: int, own: bool, most: int | None = None
+) -> list[tuple[str, str]]:
     """Return what a class does that it may not, as pairs of what and how it showed.
 
     Parameters
@@ -62,6 +66,8 @@ def offences(method: Any, case: Case, federation: Federation, seed: int, own: bo
     seed : int
     own : bool
         Whether it comes from outside of the package, and is looked at in a process without rows too.
+    most : int, optional
+        Clients that may be asked in a round.
     """
     if not hasattr(method, "local"):
         return []  # a centralised method has all rows by right
@@ -71,8 +77,8 @@ def offences(method: Any, case: Case, federation: Federation, seed: int, own: bo
     plain, again = (_Watch(copy.deepcopy(method), _writable(federation)) for _ in range(2))
     second = _models(plain, case, seed)
     if _first_difference(second, _models(again, case, seed)) is not None:  # chance would look like a cause below
-        return list(dict(plain.amiss).items())
-    found = [*plain.amiss]
+        return list(dict([*plain.amiss, *_crowd(plain.seen, most)]).items())
+    found = [*plain.amiss, *_crowd(plain.seen, most)]
     if hidden.raised:
         found.append((READS_ROWS, f"{hidden.raised} fails while rows are hidden"))
     elif (t := _first_difference(first, second)) is not None:
@@ -81,6 +87,14 @@ def offences(method: Any, case: Case, federation: Federation, seed: int, own: bo
         found.append((READS_ROWS, how))
     found += _nosy(clean, case, federation, seed)
     return list(dict(found).items())
+
+
+def _crowd(seen: list[_Seen], most: int | None) -> list[tuple[str, str]]:
+    """Return whether more different clients were asked in a round than may be."""
+    largest = max((len(np.unique(s.clients[0])) for s in seen), default=0)
+    if most is None or largest <= most:
+        return []
+    return [(TOO_MANY, f"{largest} in a round, where {most} take part: let it have a setting participation")]
 
 
 def _models(watch: _Watch, case: Case, seed: int) -> list[np.ndarray]:

@@ -21,7 +21,8 @@ from fedconvex._check import bad
 from fedconvex._processes import killed_with
 from fedconvex.bench import offences as honesty
 from fedconvex.bench.cases import ONE_MODEL, Case
-from fedconvex.bench.information import too_much
+from fedconvex.bench.conditions import asked
+from fedconvex.bench.information import too_many, too_much
 from fedconvex.bench.own_process import OwnProcess, answer, refusal, refused, requests
 from fedconvex.bench.running import Play, Step, play, warm
 from fedconvex.bench.solvers import Ready, Solver, arrays_of, draws_nothing, has_all_rows, taking_part
@@ -88,16 +89,18 @@ class Inside:
         target, own = self._ready.target, self._solver.own
         if self._solver.kind == "function":
             return self._function_offences(seed)
-        return honesty.offences(target, self._case, self._federation, seed, own)
+        most = asked(self._solver.participation, self._federation.K)
+        return honesty.offences(target, self._case, self._federation, seed, own, most)
 
     def _function_offences(self, seed: int) -> list[tuple[str, str]]:
         target, problem = self._ready.target, self._case.over(self._federation)
         if self._case.aim != ONE_MODEL or has_all_rows(self._solver, target):
             return []
         settings = {"seed": seed, **self._ready.settings}
-        said = too_much(target, arrays_of(problem, self._case.loss), settings)
-        named = zip((honesty.TOO_FEW, honesty.HIDDEN, honesty.ALL_ROWS), said, strict=True)
-        return [(what, how) for what, how in named if how]
+        arrays = arrays_of(problem, self._case.loss)
+        said = (*too_much(target, arrays, settings), *too_many(target, arrays, settings))
+        kinds = (honesty.TOO_FEW, honesty.HIDDEN, honesty.ALL_ROWS, honesty.TOO_MANY, honesty.UNSEEN)
+        return [(what, how) for what, how in zip(kinds, said, strict=True) if how]
 
     def cpu(self) -> tuple[float, float]:
         """Return the CPU seconds so far of this thread, and of all others of this process."""

@@ -8,7 +8,7 @@ import inspect
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -82,6 +82,7 @@ class Reference(NamedTuple):
     name: str  # module:attribute
     tunable: bool
     source: str  # of what it is made
+    takes: tuple[str, ...] = ()  # settings that may be given to it: none where it has them already
 
 
 class Ready(NamedTuple):
@@ -112,6 +113,8 @@ class Solver:
         Whether its step size is searched for, at a cost that counts.
     channel : Channel
         That its messages pass through.
+    participation : int or float, optional
+        How many clients, or which share of them, may be asked in a round.
 
     Examples
     --------
@@ -129,6 +132,7 @@ class Solver:
     own: bool = False
     tuned: bool = False
     channel: Channel = Channel()
+    participation: Any = None
 
     def ready(self, problem: Any, loss: str, factor: float = 1.0, aim: str = ONE_MODEL) -> Ready:
         """Return the solver with settings for a problem; the step size of theory times a factor.
@@ -145,9 +149,8 @@ class Solver:
             target.check(problem, loss)
             return Ready(target, {}, target.words)
         if self.kind == "function":
-            steps, source = _function_steps(problem, aim)
-            offered = {**{name: step * factor for name, step in steps.items()}, **self.settings}
-            return Ready(target, offered, f"step_size {steps['step_size']:.4g} offered, {source}")
+            offered, words = _function_steps(problem, aim, self.settings, factor)
+            return Ready(target, offered, words)
         if isinstance(target, type):
             settings, words = _settled(target, dict(self.settings), problem, factor)
             target = target(**settings)
@@ -162,6 +165,14 @@ class Solver:
             return self.kind == "function"
         field = next((f for f in fields(self.target) if f.name == "step_size"), None)
         return field is not None and (_required(field) or field.default is not None or _proximal_steps(self.settings))
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Names of the settings of a class: none of a method, which has them already."""
+        if isinstance(self.target, Reference):
+            return self.target.takes
+        known = isinstance(self.target, type) and is_dataclass(self.target)
+        return tuple(f.name for f in fields(self.target)) if known else ()
 
     def loaded(self) -> Any:
         """Return what runs: of a reference, in the process of its own, what it names."""
@@ -213,22 +224,46 @@ def _scaled(step: Any, factor: float) -> Any:
     return step._replace(scale=step.scale * factor) if isinstance(step, Decay) else float(step) * factor
 
 
-def _function_steps(problem: Any, aim: str) -> tuple[dict[str, float], str]:
-    """Return the steps that a function is offered, and where the first comes from.
+def _function_steps(
+    problem: Any, aim: str, given: Mapping[str, Any], factor: float = 1.0
+) -> tuple[dict[str, Any], str]:
+    """Return the settings of a function with the steps that it is offered, and where these come from.
 
-    ``step_size`` is that of fedsgd, from the smoothness of F; ``local_step_size`` is 1/L of the roughest client, with a
-    kink as if its curvature were 1. For other aims both are the latter.
+    ``step_size_at(t)`` is the step of ``fedsgd`` in round t, ``local_step_size_at(t, i)`` that of ``fedavg`` in local
+    step i; ``step_size`` and ``local_step_size`` are the first ones. On a kink these two are 1/L of the roughest client
+    as if its curvature were 1, and for other aims all four are.
     """
     from fedconvex.constants.default_steps import smoothness_of
 
     fed = problem.federation
     exact = fed.K * fed.d**3 <= 1e10
     L = smoothness_of(fed, problem.weights, problem.loss, getattr(problem, "l2", 0.0), exact).client
-    step, words = 1.0 / L, "1/L"
-    if aim == ONE_MODEL and smooth(problem):
-        step, words = usual_step(methods.FedSGD, {}, problem)
-        words = words.partition(" = ")[2] or words
-    return {"step_size": float(step), "local_step_size": 1.0 / L}, words
+    settings: dict[str, Any] = dict(given)
+    words = []
+    for name, method in {"step_size": "fedsgd", "local_step_size": "fedavg"}.items():
+        cls, fixed, _ = built_in()[method]
+        step: Any = 1.0 / L
+        source = "1/L"
+        if aim == ONE_MODEL and (smooth(problem) or getattr(problem, "l2", 0.0) > 0.0):
+            taking = {n: given[n] for n in ("participation",) if n in given}
+            step, source = usual_step(cls, {**fixed, **taking}, problem)
+        step = _scaled(step, factor) if name not in given else given[name]
+        at = _by_round(step, fixed.get("local_steps", 1))
+        first = at(0) if smooth(problem) else factor / L
+        offered: dict[str, Any] = {name: first, f"{name}_at": at}
+        settings = offered | settings
+        formula = source.partition(" = ")[2] or source
+        if isinstance(step, Decay):
+            formula = f"{'the first of' if smooth(problem) else '1/L; in round t'} {source}"
+        words.append(f"{name} {float(settings[name]):.4g} offered, {formula}")
+    return settings, "; ".join(words)
+
+
+def _by_round(step: Any, local_steps: int) -> Callable[..., float]:
+    """Return a step size as a function of rounds and local steps."""
+    if not isinstance(step, Decay):
+        return lambda t, i=0: float(step)
+    return lambda t, i=0: float(step.at(t if step.by_round else t * local_steps + i))
 
 
 # ---------------------------------------------------------------- by name
@@ -310,7 +345,7 @@ def named(name: str, tuned: bool = False, settings: Mapping[str, Any] | None = N
         except (OutOfTime, Failed) as error:
             why = str(error) or f"no end of it after {IMPORT_SECONDS:g} s"
             raise ImportError(f"bench: solver {name!r} must name a module that can be imported; got {why}") from None
-    target = Reference(name, bool(found["tunable"]), str(found["source"]))
+    target = Reference(name, bool(found["tunable"]), str(found["source"]), tuple(map(str, found["takes"])))
     title = name + (", tuned" if tuned else "")
     return Solver(title, target, str(found["kind"]), more, tuple(map(str, found["aims"])), True, tuned)
 
@@ -320,7 +355,8 @@ def _describe(pipe: Any, name: bytes) -> None:
     try:
         target = _imported(name.decode())
         found = of_target(target, name.decode())
-        answer(pipe, kind=found.kind, aims=found.aims, tunable=found.tunable(), source=made_of(target))
+        source, takes = made_of(target), found.takes
+        answer(pipe, kind=found.kind, aims=found.aims, tunable=found.tunable(), source=source, takes=takes)
     except (Exception, SystemExit) as error:
         answer(pipe, **refusal(error))
 

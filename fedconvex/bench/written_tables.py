@@ -26,11 +26,12 @@ def results(board: Board, seconds: bool) -> tuple[list[str], list[list[Any]]]:
     """Return headers and rows: one for each problem, solver, seed and target.
 
     Without seconds they are the same whenever and wherever the benchmark is run. A cost is inf where the target was not
-    met, and empty where nobody counts it.
+    met, and empty where nobody counts it. Modelled seconds stand there where a network is stated.
     """
     dials = ["K", "n", "d", "sparse", "loss", "aim", "kappa", "zeta_star", "heterogeneity"]
     heads = ["problem", "sha256", *dials, "solver", "kind", "class", "seed", "status", "target"]
-    heads += [*AXES[:3], "floats_up"]
+    modelled = board.conditions.network is not None
+    heads += [*AXES[:3], "floats_up", *(["modelled_seconds"] if modelled else [])]
     heads += ["seconds"] if seconds else []
     heads += ["tuning_rounds", "tuning_floats", "tuning_passes", "step_multiple"]
     heads += ["last_round", "last_gap", "worst_client", "offences", "settings"]
@@ -47,6 +48,7 @@ def results(board: Board, seconds: bool) -> tuple[list[str], list[list[Any]]]:
             took = c.timed["costs"][i] if c.timed["costs"] else None
             timed = [_written(took, c.cost(t, "seconds"))] if seconds else []
             costs = [*(_written(found[n], c.cost(t, n)) for n in AXES[:3]), found["up"]]
+            costs += [_written(x := board.modelled(c, t), x)] if modelled else []
             rows.append([*start, c.found["status"], t, *costs, *timed, *end])
     return heads, rows
 
@@ -206,7 +208,7 @@ def offence_table(board: Board) -> list[tuple[str, str, str]]:
 
 
 def notes_table(board: Board) -> list[tuple[str, str, str]]:
-    """Return what the clock found odd: solver, on how many problems, and an example."""
+    """Return what was noted: solver, on how many problems, and an example."""
     return [
         (s, f"on {len(found)} problem" + "s" * (len(found) > 1), ": ".join(next(iter(found.items()))))
         for s, found in board.notes.items()
@@ -294,7 +296,10 @@ def _conditions(how: Conditions) -> list[str]:
         noise = f"of {channel.noise:g} of the root mean square of its field"
         lines.append(f"Every number of an answer that is not 0 arrives with normal noise {noise}.")
     if (share := how.participation) is not None:
-        lines.append(f"Of clients, {share:g} take part in a round ({'a number' if share > 1 else 'a share'}).")
+        lines.append(
+            f"Of clients, {share:g} take part in a round ({'a share' if isinstance(share, float) else 'a number'}). "
+            "Classes and functions that ask more are named and not ranked."
+        )
     return lines
 
 

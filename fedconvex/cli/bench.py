@@ -131,6 +131,8 @@ def _bench(args: argparse.Namespace) -> int:
         for c in board.cells:
             if c.own and not c.runs:  # those of the package and of scikit-learn are known to be for some problems only
                 say(fill(f"{c.solver} is not for {c.problem}: {c.found['words']}", "  ", 4))
+        if kept := sum(c.stored for c in board.cells):
+            say(fill(f"{kept} of {len(board.cells)} cells are from {args.out}, of an earlier run", "  ", 4))
         for line in left_out(board):
             say(fill(line, "  ", 4))
         for solver, where, how in notes_table(board):
