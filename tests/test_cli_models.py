@@ -182,3 +182,17 @@ def test_a_damaged_ensemble_is_refused_by_name(data, tmp_path, capsys):
     np.savez(tmp_path / "model.npz", **{k: v for k, v in arrays.items() if k != "alpha"})
     with pytest.raises(ValueError, match=r"EnsembleModel.load: .* must hold an ensemble in model.npz"):
         EnsembleModel.load(tmp_path)
+
+
+def test_predictions_of_a_model_that_is_not_finished_say_so(tmp_path, capsys):
+    table, model = tmp_path / "rows.csv", str(tmp_path / "model")
+    table.write_text(
+        "x,z,y,h\n" + "".join(f"{i % 7},{i % 5}.5,{int(i % 7 + i % 3 > 3)},{'ab'[i % 2]}\n" for i in range(40))
+    )
+    for rounds, note in (("2", "ended with ROUND_LIMIT, F within "), ("4000", "")):
+        command = ["solve", str(table), "--target", "y", "--client", "h", "--rounds", rounds, "--save", model]
+        assert main(command) == 0
+        capsys.readouterr()
+        assert main(["predict", model, str(table)]) == 0
+        said = capsys.readouterr().err
+        assert note in said and ("ended with" in said) == bool(note)

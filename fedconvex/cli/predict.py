@@ -151,6 +151,11 @@ def _notes(model: Any, frame: Frame, clients: np.ndarray | None, found: Any) -> 
     from fedconvex.report.tables import format_table
     from fedconvex.tables.looking import HEADS, feature_findings
 
+    about = getattr(model, "about", {})
+    if about.get("status", "CONVERGED") != "CONVERGED":
+        gap = about.get("gap")
+        within = "no bound of its distance from the optimum" if gap is None else f"F within {gap:.3g} of the least"
+        say(f"fedconvex: note: the run that made this model ended with {about['status']}, {within}", sys.stderr)
     for line in str(found).split("\n") if found is not None else ():
         say(f"fedconvex: note: {line}", sys.stderr)
     known = {c.name for c in model.columns.columns}
