@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -56,6 +57,30 @@ def test_published_values(occupations):
     assert found.dersimonian_laird.estimate == near(-0.384727871544)
     assert found.hartung_knapp.estimate == near(-0.38586345044)
     assert found.prediction == pytest.approx((-0.616231636, -0.155495265), abs=1e-9)
+
+
+TWELVE = {
+    "x": np.array([-3, -2, -1, 0, 1, 2, 3, 4, -4, 0, 2, -1]) / 2.0,
+    "y": [1, 2, 1, 3, 2, 6, 4, 15, 1, 1, 9, 2],
+    "site": np.repeat(list("abcd"), 3),
+}
+
+
+def test_robust_errors_beside_those_of_R():
+    """R 4.2, sandwich 3.0-2: equal with the canonical link; with another R's bread is the expected information."""
+
+    def errors(family, *kinds):
+        every = (analyse(TWELVE, "y", "site", family=family, robust=kind, guard=False) for kind in kinds)
+        return [found.standard_errors[1] for found in every]
+
+    R = [0.11020700885, 0.120725729484, 0.139501128331, 0.186504399562, 0.0530291683037]  # vcovCL(m, type = "HC1")
+    assert errors("poisson", "HC0", "HC1", "HC2", "HC3", "client") == near(R)
+    X = np.column_stack([np.ones(12), TWELVE["x"]])
+    found = analyse(TWELVE, "y", "site", family="gamma")
+    ratio = TWELVE["y"] / np.exp(X @ [c.estimate for c in found.table()])
+    meat = (X.T * (1.0 - ratio) ** 2) @ X
+    for J, error in ((X.T @ X, 0.0974044329502), ((X.T * ratio) @ X, errors("gamma", "HC0")[0])):
+        assert math.sqrt((np.linalg.inv(J) @ meat @ np.linalg.inv(J))[1, 1]) == near(error)
 
 
 def drawn(seed):
