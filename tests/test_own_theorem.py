@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from fedconvex.cli import main
+from fedconvex.report.checks import as_table
+from fedconvex.report.page import page
 from fedconvex.theorems.kit import LAST_SYNCHRONISED, Bound, Hypothesis, require
 from fedconvex.theorems.parts.tiny import Tiny
 from fedconvex.theory.worst_case import Arbitrary, AtOptimum, UniformUpper
-from fedconvex.verify import Outcome, power
+from fedconvex.verify import Outcome, checks, power, verify_suite
 from fedconvex.verify.checking import carried_out
 from fedconvex.verify.own_theorems import own_theorem, searched, theorems_of
 
@@ -59,6 +61,19 @@ def test_the_page_keeps_its_word(file):
     assert finding.verdict.outcome is Outcome.HOLDS
     assert finding.outcome is Outcome.VIOLATED
     assert finding.worst.upper / (1.0 / 6.0) == pytest.approx(finding.verdict.bound.value / (2.0 / 13.0), rel=1e-6)
+
+
+def test_a_bound_that_is_violated_notices_no_smaller_one(file):
+    file.write_text(CODE.replace("rounds + 4.0", "rounds + 12.0"))
+    known = theorems_of(file)
+    suite = [c for c in checks(known=known) if c.instance.name == "two logistic clients" and c.rounds < 20]
+    report = verify_suite(suite, tightness=False, theorems=known)
+    assert [f.outcome.name for f in report.findings] == ["VIOLATED", "HOLDS"]
+    assert report.powers["nesterov"].whole is None
+    assert set(report.powers["nesterov"].terms.values()) == {None}
+    shown = as_table(report), page(report)
+    assert not any("÷ 1.87" in text or "not established" in text for text in shown)
+    assert all("would have to be 1.083 times as large" in text for text in shown)
 
 
 def test_from_file_to_tables(file, tmp_path, capsys):

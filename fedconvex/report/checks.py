@@ -109,8 +109,10 @@ def _power_lines(power: Power | None, width: int) -> list[str]:
         return []
     parts = {"the bound": power.whole} | (dict(power.terms) if len(power.terms) > 1 else {})
     text = ", ".join(f"{name} ÷ {_short(n.factor)}" if n else f"{name} not at all" for name, n in parts.items())
-    lines = _fold(f"smallest errors noticed: {text}", width, "  ") if power.terms else []
-    if power.terms and not power.established:
+    lines, speaks = [], power.terms and not power.violated
+    if speaks:
+        lines += _fold(f"smallest errors noticed: {text}", width, "  ")
+    if speaks and not power.established:
         lines += _fold(f"power not established: {tightest_ratio(power)}", width, "  ")
     if power.constant is not None and power.constant > 1.0:
         lines += _fold(f"the bound would have to be {power.constant:.4g} times as large", width, "  ")

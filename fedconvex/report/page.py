@@ -151,9 +151,12 @@ def _sharper(bound: Bound) -> str:
 
 def _powers(power: Power) -> list[list[Any]]:
     """Return rows of the table of the smallest errors that are noticed."""
-    parts = [("The bound", power.whole), *power.terms.items()]
+    parts = [("The bound", power.whole), *power.terms.items()] if not power.violated else []
     rows = [[name, f"÷ {_number(n.factor)}" if n else "none", n.setting if n else "–"] for name, n in parts]
-    if not power.established:
+    if power.violated:
+        wrong = "" if power.constant is None else f"would have to be {_number(power.constant)} times as large"
+        rows.append(["The bound", f"violated {wrong}".rstrip(), "–"])
+    elif not power.established:
         rows[0][1:] = [f"{rows[0][1]}: power not established", tightest_ratio(power)]
     for text, n in power.hypotheses.items():
         got = f"exceeded {_number(n.factor)} times" if n else "bound holds without it"

@@ -181,6 +181,8 @@ class Power(NamedTuple):
         The largest share of the bound that was found: times this, it still holds.
     looseness : float or None
         The least bound over exact worst case, or over a sharper theorem's bound.
+    violated : bool
+        Whether a check came out violated: then the bound is wrong as it stands, and no smaller one is spoken of.
 
     Examples
     --------
@@ -195,6 +197,7 @@ class Power(NamedTuple):
     hypotheses: Mapping[str, Noticed | None]  # how far the quantity exceeds the bound where one fails and is dropped
     constant: float | None = None  # the largest share of the bound that was found: times this, it still holds
     looseness: float | None = None  # the least bound over exact worst case, or over a sharper theorem's bound
+    violated: bool = False
 
     @property
     def established(self) -> bool:

@@ -64,7 +64,7 @@ def power_of(findings: Iterable[Finding]) -> Power:
     terms: dict[str, Noticed | None] = {}
     hypotheses: dict[str, Noticed | None] = {}
     constant: float | None = None
-    looseness = math.inf
+    looseness, violated = math.inf, False
     for f in findings:
         for text, factor in f.dropped.items():
             hypotheses[text] = _worse(hypotheses.get(text), factor, f.setting, largest=True)
@@ -79,11 +79,12 @@ def power_of(findings: Iterable[Finding]) -> Power:
         share = whole_share(bound, least) if bound.value > 0.0 else -math.inf
         constant = share if math.isfinite(share) and share > (constant or 0.0) else constant
         if f.outcome is Outcome.VIOLATED:
-            continue
+            violated = True
         whole = _worse(whole, _factor(whole_share(bound, least)), f.setting)
         for name in bound.terms:
             terms[name] = _worse(terms.get(name), _factor(term_share(bound, least, name)), f.setting)
-    return Power(whole, terms, hypotheses, constant, looseness if math.isfinite(looseness) else None)
+    whole, terms = (None, dict.fromkeys(terms)) if violated else (whole, terms)
+    return Power(whole, terms, hypotheses, constant, looseness if math.isfinite(looseness) else None, violated)
 
 
 def _worse(found: Noticed | None, factor: float, setting: str, largest: bool = False) -> Noticed | None:
