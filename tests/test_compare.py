@@ -9,6 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from scipy.optimize import minimize
 
 import fedconvex
@@ -816,3 +817,22 @@ def test_domains_have_a_worst_of_their_own():
     assert found.rows.domains[pooled.worst_domain(5)] == "rare"
     assert "worst domain" in found.table()
     assert decision._worst(found, pooled)[0].startswith("The worst-off domain is rare: mean squared error ")
+
+
+def test_a_year_beside_many_names_is_centred():
+    """Of sparse rows too: divided by its deviation only it is 500 everywhere, and no method came near its optimum."""
+    rng = np.random.default_rng(0)
+    names = sp.csr_array((np.ones(300), rng.integers(0, 80, 300), np.arange(301)), shape=(300, 80))
+    X = sp.hstack([names, rng.integers(2012, 2024, (300, 1)).astype(float), rng.poisson(0.3, (300, 1))], format="csr")
+    fed = Federation.from_arrays(X, np.sign(rng.normal(size=300)), clients=np.arange(300) % 3)
+    rows = rows_of(fed, Logistic())
+    train = np.arange(0, 300, 2)
+    made = design(rows, fed.X, train)
+    assert np.flatnonzero(made.scaling.center).tolist() == [80]
+    dense = fed.X.toarray()[train]
+    np.testing.assert_allclose(made.scaling.scale, np.where(dense.std(axis=0) > 0, dense.std(axis=0), 1.0), rtol=1e-12)
+    scaled = (dense - made.scaling.center) / made.scaling.scale
+    np.testing.assert_allclose(made.scaling.of_rows(fed.X[train]).toarray()[:, :-1], scaled, rtol=1e-12, atol=1e-12)
+    w = rng.normal(size=83)
+    scores = made.scaling.models(w, 1).scores(fed.X[train], rows.client[train])
+    np.testing.assert_allclose(scores, scaled @ w[:-1] + w[-1], rtol=1e-9, atol=1e-9)

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from fedconvex.comparison.compared_rows import Rows
 from fedconvex.federation import Federation
 from fedconvex.federation_input import sealed
+from fedconvex.tables.moments import sparse_standardised, squares_about
 
 
 class Models(NamedTuple):
@@ -42,7 +43,7 @@ class Scaling(NamedTuple):
         """Return scaled features with a last column of ones."""
         if sp.issparse(X):
             ones = sp.csr_array(np.ones((X.shape[0], 1)))
-            return sp.hstack([X @ sp.diags_array(1.0 / self.scale), ones], format="csr")
+            return sp.hstack([sparse_standardised(X, self.center, self.scale), ones], format="csr")
         out = np.ones((X.shape[0], X.shape[1] + 1))
         np.subtract(X, self.center, out=out[:, :-1])
         out[:, :-1] /= self.scale
@@ -66,17 +67,15 @@ class Design(NamedTuple):
 def design(rows: Rows, X: Any, train: np.ndarray) -> Design:
     """Return the design of some rows, in increasing order; every client present has them in one piece.
 
-    Sparse features are divided by their standard deviation and not centred; features that are constant in these rows
-    are not divided.
+    Sparse features are divided by their standard deviation, and centred only where they have no zero and a mean beyond
+    their deviation, as years have; features that are constant in these rows are not divided.
     """
     mine, y = X[train], rows.y[train]
-    mean = np.asarray(mine.mean(axis=0)).ravel()
+    center = mean = np.asarray(mine.mean(axis=0)).ravel()
+    deviation = np.sqrt(squares_about(mine, mean) / train.size)
     if sp.issparse(mine):
-        square = np.asarray(mine.multiply(mine).mean(axis=0)).ravel() - mean**2
-        center = np.zeros(mean.size)
-    else:
-        square, center = mine.var(axis=0), mean
-    deviation = np.sqrt(np.maximum(square, 0.0))
+        held = np.bincount(mine.indices[mine.data != 0.0], minlength=mean.size)
+        center = np.where((held == train.size) & (np.abs(mean) > deviation), mean, 0.0)
     scale = np.where(deviation > 1e-7 * np.abs(mean), deviation, 1.0)
     scale = np.where(scale > 0.0, scale, 1.0)
     shift, unit = (0.0, 1.0) if rows.classifies else (float(y.mean()), float(y.std()) or 1.0)
