@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from fedconvex.conformance import FAMILIES, can
+from fedconvex.conformance import FAMILIES, can, conform
 from fedconvex.conformance.conventions import errors, expand
 from fedconvex.conformance.exams import standard_exams
 from fedconvex.conformance.first_fit import fit, separable
 from fedconvex.conformance.implementation import abilities_of, answers
-from fedconvex.conformance.readings_search import Asked, follow, search
+from fedconvex.conformance.readings_search import Asked, begun, follow, search
 
 
 @can(losses=("squared",), partial=False, batches=())
@@ -27,6 +27,50 @@ def test_readings_fitted_at_once_are_those_of_the_family(family):
     model = odd([], exam.hyper, 1)[0]
     at_once = {tuple(r.items()) for r, _ in fit(f, exam, model, math.inf, 0, 10**6).near}
     assert at_once == {tuple(r.items()) for r in expand(f.conventions, exam, {}, 0)}
+
+
+def pulled_to(share, drawn=0.0):
+    """FedProx whose anchor is part of the model of the round before."""
+
+    @can(losses=("squared",), partial=False, batches=())
+    def train(clients, hyper, rounds):
+        w = before = hyper["start"] * (1.0 + drawn)
+        n, models = sum(len(y) for _, y in clients), []
+        for _ in range(rounds):
+            ends, anchor = 0 * w, (1.0 - share) * w + share * before
+            for X, y in clients:
+                u = w
+                for _ in range(hyper["local_steps"] or hyper["epochs"]):
+                    g = X.T @ (X @ u - y) / len(y) + hyper["l2"] * u + hyper["proximal_mu"] * (u - anchor)
+                    u = u - hyper["step_size"] * g
+                ends = ends + len(y) / n * u
+            before, w = w, ends
+            models.append(w)
+        return models
+
+    return train
+
+
+def test_what_begins_as_published_is_held_against_that():
+    """An anchor half way to the model before is that of FedProx in round 1, and was said not to use mu."""
+    f, exams = FAMILIES["fedprox"], ("one step", "four rounds")
+    for share, drawn, rounds in ((0.5, 0.0, 1), (0.0, 0.0, 4), (0.5, 0.1, 0)):
+        train = pulled_to(share, drawn)
+        asked = [a for a in answers(f, train, abilities_of(train))[0] if a.exam.name.startswith(exams)]
+        found = begun(f, asked, 1e-9)
+        assert (0 if found is None else found.rounds) == rounds
+        if rounds == 1:
+            assert found.found.rounds == {"one step, squared": 0, "four rounds, squared": 2}
+            assert found.found.errors == 0 and found.found.reading["prox"] == "(mu/2) d^2"
+
+
+@pytest.mark.slow
+def test_the_round_in_which_it_departs_is_told():
+    found = conform(pulled_to(0.5), "fedprox")
+    assert found.verdict == "no reading" and found.agrees == 1 and found.errors == ()
+    assert str(found).split("\n")[0].endswith("it agrees with it in round 1 of every exam.")
+    assert "It departs in round 2" in str(found) and "\nErrors" not in str(found)
+    assert all("from round 2 on" in line for line in found.differs)
 
 
 @pytest.mark.slow

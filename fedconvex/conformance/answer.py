@@ -44,7 +44,8 @@ class Conformance:
     tolerance : float
         What counts as equal, relative to the largest entry of the models.
     found : tuple of Line
-        Conventions that are pinned down; where no reading matches, those of the nearest.
+        Conventions that are pinned down; where no reading matches, those that it agrees with in its first rounds, or
+        those of the nearest.
     untold : dict
         Conventions that the exams that ran cannot tell apart, with what they may be.
     excluded : tuple of Exclusion
@@ -67,6 +68,8 @@ class Conformance:
     counterexample : Counterexample or None
         The smallest exam in which the implementation is not the published algorithm; None if it is, or if too much is
         drawn.
+    agrees : int
+        Where no reading matches: in how many first rounds of all exams one without errors does.
     train : str
         The implementation, as module:function.
     digest : str
@@ -104,6 +107,7 @@ class Conformance:
     tried: int
     change: str = ""
     counterexample: Counterexample | None = None
+    agrees: int = 0
     train: str = "mymodule:train"
     digest: str = ""
 
@@ -163,6 +167,7 @@ class Conformance:
             "exams": {name: _finite(d) for name, d in self.distances.items()},
             "left out": dict(self.left_out),
             "differs": list(self.differs),
+            "rounds that agree": self.agrees,
             "checks": [c._asdict() | {"distance": _finite(c.distance)} for c in self.checks],
             "readings tried": self.tried,
             "counterexample": None if self.counterexample is None else self._shown_departure(),
@@ -192,7 +197,8 @@ class Conformance:
         for title, kind in kinds.items():
             lines = [line for line in self.found if kind == ("departs" if line.departs else line.kind)]
             if lines:
-                yield f"\n{title}" + (" (of the nearest reading)" if self.verdict == "no reading" else "")
+                whose = " (of what it begins as)" if self.agrees else " (of the nearest reading)"
+                yield f"\n{title}" + (whose if self.verdict == "no reading" else "")
                 yield from (f"  {line.says}{self._next(line.convention)}" for line in lines)
         if self.change:
             yield "" if any(line.kind == "error" for line in self.found) else "\nErrors"
@@ -235,6 +241,11 @@ class Conformance:
         elif self.verdict == "deviates":
             yield f"Not the published algorithm: {'; '.join(self.errors)}."
             yield f"But for that it is {name} ({source}): so read, it is matched to {off}."
+        elif self.agrees:
+            what = "a documented variant of it" if any(line.departs for line in self.found) else "it"
+            first = "round 1" if self.agrees == 1 else f"rounds 1 to {self.agrees}"
+            yield f"Not the published algorithm ({name}, {source}): it agrees with {what} in {first} of every exam."
+            yield f"It departs in round {self.agrees + 1}, in a way that is not known here; it is {off} off in the end."
         else:
             yield f"Not the published algorithm, nor anything near it that is known here ({name}, {source})."
             yield f"The nearest reading is {off} off."

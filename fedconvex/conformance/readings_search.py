@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.conformance import averaging
-from fedconvex.conformance.conventions import Reading, errors, expand
+from fedconvex.conformance.conventions import Reading, departs, errors, expand
 from fedconvex.conformance.exams import ORDERS, Exam, batch_draws, coins, coordinates, participants
 from fedconvex.conformance.families import Family
 from fedconvex.conformance.first_fit import Fit, fit, separable
@@ -332,3 +332,39 @@ def nearest(family: Family, asked: Sequence[Asked], tol: float) -> list[Found]:
         most = NEAREST if alive[0].distance <= tol else FEW
         alive = alive[:most]
     return alive
+
+
+class Beginning(NamedTuple):
+    """In how many first rounds of all exams a reading without errors matches, and that reading in all rounds."""
+
+    rounds: int
+    found: Found
+
+
+def begun(family: Family, asked: Sequence[Asked], tol: float) -> Beginning | None:
+    """Return how many rounds some reading without errors matches; None where it is not one.
+
+    Of several readings it is the one nearest to the paper, and of these the one whose later rounds are nearest.
+    """
+    rounds, alive = 0, list[Found]()
+    for k in range(1, max(a.exam.rounds for a in asked) + 1):
+        first = [Asked(a.exam._replace(rounds=min(k, a.exam.rounds)), tuple(run[:k] for run in a.runs)) for a in asked]
+        found = search(family, first, tol, (0,)).matching
+        if not found:
+            break
+        rounds, alive = k, found
+    readings = [f.reading for f in alive]
+    for a in asked:  # what later rounds show
+        more = itertools.chain.from_iterable(expand(family.conventions, a.exam, r, 0) for r in readings)
+        readings = sorted(itertools.islice(more, ROUGHLY), key=lambda r: departs(family.conventions, r))[:NEAREST]
+    whole = [_over(family, asked, r, tol) for r in readings]
+    if not whole:
+        return None
+    return Beginning(rounds, min(whole, key=lambda f: (departs(family.conventions, f.reading), f.distance)))
+
+
+def _over(family: Family, asked: Sequence[Asked], r: Reading, tol: float) -> Found:
+    """Return a reading with its distances in all exams that can be enumerated."""
+    seen = {a.exam.name: follow(family, a, r, tol) for a in asked if count_outcomes(a.exam, r) <= ORDERS}
+    distances, rounds = {n: s.distance for n, s in seen.items()}, {n: s.round for n, s in seen.items()}
+    return Found(r, _errors(family, r), distances, rounds)

@@ -22,7 +22,7 @@ from fedconvex.conformance.exams import ORDERS
 from fedconvex.conformance.families import FAMILIES, Family
 from fedconvex.conformance.floats import sent
 from fedconvex.conformance.implementation import Abilities, abilities_of, answers, digest, limited, name_of
-from fedconvex.conformance.readings_search import Asked, Found, count_outcomes, follow, nearest, predict, search
+from fedconvex.conformance.readings_search import Asked, Found, begun, count_outcomes, follow, nearest, predict, search
 
 FLOAT64, FLOAT32 = 1e-9, 3e-5
 
@@ -114,9 +114,10 @@ def _answer(
         found = search(f, asked, tol, (2,))
     if not found.matching:
         tell(0.7, "the nearest reading")
-        best = nearest(f, asked, tol)[0]
+        beginning = begun(f, asked, tol)
+        agrees, best = beginning or (0, nearest(f, asked, tol)[0])
         differs = list(_differences(f, asked, best, tol))
-        return _unread(f, tol, _lines(f, [best.reading]), best.distances, left, differs, found.tried)
+        return _unread(f, tol, _lines(f, [best.reading]), best.distances, left, differs, found.tried, agrees)
     readings = [m.reading for m in found.matching]
     best = min(found.matching, key=lambda m: m.distance)
     lines = _lines(f, readings)
@@ -130,13 +131,14 @@ def _answer(
 
 
 def _unread(
-    f: Family, tol: float, lines: Any, distances: Any, left: Any, differs: Sequence[str], tried: int
+    f: Family, tol: float, lines: Any, distances: Any, left: Any, differs: Sequence[str], tried: int, agrees: int = 0
 ) -> Conformance:
     """Return the answer where no reading matches."""
     away = max(distances.values())
     return Conformance(
-        f.name, f.title, f.source, "no reading", tol, lines, {}, (), away, distances, left, tuple(differs), (), tried
-    )
+        f.name, f.title, f.source, "no reading", tol, lines, {}, (), away, distances, left, tuple(differs), (), tried,
+        agrees=agrees,
+    )  # fmt: skip
 
 
 def _line(family: Family, convention: str, value: str) -> Line:
