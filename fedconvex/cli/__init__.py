@@ -43,7 +43,7 @@ COMMANDS = {  # what each does, in the order of --help; its file has its name
     "list": "list what there is: losses, methods, optimisers, sampling schemes, data, theorems, experiments",
     "warm": "compile kernels ahead of use, for container images and clusters",
 }
-_WRITTEN = {"out", "csv", "latex", "json", "plot", "heat_map", "best_plot", "checkpoint"}  # options that name files
+_WRITTEN = {"out", "csv", "latex", "json", "plot", "heat_map", "best_plot"}  # options that name files
 
 
 def main(argv: Sequence[str] | None = None) -> int:

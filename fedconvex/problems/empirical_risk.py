@@ -383,7 +383,7 @@ class Problem(Objective):
         >>> from fedconvex import Federation, Problem, Squared
         >>> fed = Federation.from_arrays([[1.0], [1.0]], [0.0, 2.0], clients=[0, 1], domains=[0, 1])
         >>> best = Problem(fed, Squared()).solve_minimax()
-        >>> best.w, best.domain_weights, best.value
+        >>> best.w, best.domain_weights, round(best.value, 12)
         (array([1.]), array([0.5, 0.5]), 0.5)
         """
         if self.penalty is not None:

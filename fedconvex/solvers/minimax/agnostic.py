@@ -294,7 +294,7 @@ def _search(
 ) -> tuple[Any, Any]:  # fmt: skip
     """Return a new point and its values, or (None, None) if no step lowers h."""
     top = float(sets.support(F)[0])
-    slack = noise if predicted <= 1e3 * noise else -1e-4 * predicted
+    slack = 0.25 * noise if predicted <= noise else noise if predicted <= 1e3 * noise else -1e-4 * predicted
     corrected = step
     for _ in range(3):
         trial = w + corrected
