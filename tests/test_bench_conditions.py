@@ -1,5 +1,6 @@
 """Conditions of `fedconvex bench`: participation, losses, noise, held-out rows, and seconds on a stated network."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from fedconvex.bench.board_page import page
 from fedconvex.bench.channel import ChannelEngine
 from fedconvex.bench.conditions import CARRIED, CHOSEN, asked, modelled, network_of
 from fedconvex.bench.solvers import Reference, Solver, named, of_target
-from fedconvex.bench.written_tables import fairness, left_out, results
+from fedconvex.bench.written_tables import _about, failures, fairness, left_out, results
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver.rounds import Engine
 from fedconvex.methods import SCAFFOLD, ErrorFeedback, FedSGD, TopK
@@ -96,9 +97,10 @@ def test_a_class_of_a_module_is_told_who_takes_part():
 
 def test_modelled_seconds_stand_in_the_results(board):  # noqa: F811
     """Ranks by them follow from the rows, as others do."""
-    assert "modelled_seconds" not in results(board, False)[0]
+    assert "modelled_seconds" not in results(board, False)[0] and _about(board)["conditions"]["network"] is None
     slow = replace(board, conditions=Conditions(network=Network(latency=1.0)))
     heads, rows = results(slow, False)
+    assert json.loads(json.dumps(_about(slow)))["conditions"]["network"]["latency"] == 1.0
     mine = [row[heads.index("modelled_seconds")] for row in rows if row[heads.index("solver")] == "slow"]
     want = [slow.modelled(c, t) for c in slow.cells if c.solver == "slow" for t in (0.1, 0.01)]
     assert mine == want and math.inf in mine
@@ -179,7 +181,12 @@ def test_who_is_left_out_is_told_with_the_reason(board):  # noqa: F811
 
 
 @pytest.mark.slow
-def test_the_page_names_who_is_left_out(board):  # noqa: F811
+def test_the_page_names_who_is_left_out_and_who_failed(board):  # noqa: F811
+    lost = board.cells[0]._replace(found=board.cells[0].found | {"status": "failed", "words": "no file"}, stored=True)
+    told = replace(board, cells=(lost, *board.cells[1:]))
+    assert failures(told) == ["fast failed on p0: no file"] and failures(board) == []
+    for words in ("fast failed on p0: no file.", f"Of {len(board.cells)} cells 1 are of an earlier run."):
+        assert words in page(told) and words not in page(board)
     assert f"Left out under these conditions: dane; {CHOSEN}." in page(replace(board, apart={"dane": CHOSEN}))
 
 

@@ -12,6 +12,7 @@ from fedconvex.bench.board import AXES, Board
 from fedconvex.bench.profiles import MOST, curve_figure, profile_figure, sensitivity_figure
 from fedconvex.bench.written_tables import (
     cost_table,
+    failures,
     fairness,
     left_out,
     notes_table,
@@ -50,6 +51,8 @@ def page(board: Board) -> str:
         offences=offence_table(board),
         notes=notes_table(board),
         left_out=left_out(board),
+        failures=failures(board),
+        stored=sum(c.stored for c in board.cells),
         summaries={k: summary_table(board, k) for k in dict.fromkeys(board.classes[s] for s in board.ranked)},
         answers=answers(board),
         differences={axis: difference_table(board, axis) for axis in board.axes if axis != "seconds"},

@@ -7,6 +7,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import asdict, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -73,11 +74,18 @@ def _parquet(board: Board) -> bytes:
     for name, column in zip(heads, zip(*rows, strict=True), strict=True):
         numbers = any(isinstance(v, float) for v in column)
         columns[name] = [None if v is None else float(v) if numbers else v for v in column]
-    about = json.dumps({**board.about, "rules": board.rules._asdict(), "steps": board.steps})
-    table = pa.table(columns).replace_schema_metadata({"fedconvex.bench": about})
+    table = pa.table(columns).replace_schema_metadata({"fedconvex.bench": json.dumps(_about(board))})
     out = io.BytesIO()
     pq.write_table(table, out)
     return out.getvalue()
+
+
+def _about(board: Board) -> dict[str, Any]:
+    """Return where and how a benchmark was run, as JSON has it."""
+    how = board.conditions
+    conditions = {f.name: getattr(how, f.name) for f in fields(how)} | {"channel": asdict(how.channel)}
+    conditions["network"] = None if how.network is None else how.network._asdict()
+    return {**board.about, "rules": board.rules._asdict(), "steps": board.steps, "conditions": conditions}
 
 
 def write_files(board: Board, folder: str | os.PathLike[str]) -> list[Path]:
@@ -90,7 +98,6 @@ def write_files(board: Board, folder: str | os.PathLike[str]) -> list[Path]:
     list of Path
     """
     home = check_folder("bench: folder", folder)
-    about = {**board.about, "rules": board.rules._asdict(), "steps": board.steps, "digests": dict(board.digests)}
     heads, rows = results(board, True)
     short = ["problem", "solver", "seed", "target", "seconds"]
     at = [heads.index(n) for n in short]
@@ -100,7 +107,7 @@ def write_files(board: Board, folder: str | os.PathLike[str]) -> list[Path]:
         "pairs.csv": _csv(*pair_rows(board)),
         "seconds.csv": _csv(short, [[row[i] for i in at] for row in rows]),
         "tables.tex": latex(board).encode(),
-        "about.json": (json.dumps(about, indent=1) + "\n").encode(),
+        "about.json": (json.dumps(_about(board) | {"digests": dict(board.digests)}, indent=1) + "\n").encode(),
     }
     if any(c.found.get("tuning") for c in board.cells):
         files["trials.csv"] = _csv(*trials(board))
@@ -213,6 +220,16 @@ def notes_table(board: Board) -> list[tuple[str, str, str]]:
         (s, f"on {len(found)} problem" + "s" * (len(found) > 1), ": ".join(next(iter(found.items()))))
         for s, found in board.notes.items()
     ]
+
+
+def failures(board: Board) -> list[str]:
+    """Return which solvers failed on which problems, and which solvers from outside refuse them, with the reason."""
+    found = [
+        (c, "failed on" if c.found["status"] == "failed" else "is not for")
+        for c in board.cells
+        if c.found["status"] == "failed" or (c.own and not c.runs)
+    ]  # others are known to be for some problems only
+    return list(dict.fromkeys(f"{c.solver} {how} {c.problem}: {c.found['words']}" for c, how in found))
 
 
 def left_out(board: Board) -> list[str]:

@@ -92,7 +92,7 @@ def _add_conditions(add: Any) -> None:
 def _bench(args: argparse.Namespace) -> int:
     from fedconvex.bench import bench
     from fedconvex.bench.answers import answers
-    from fedconvex.bench.written_tables import fairness, left_out, notes_table, offence_table, summary_table
+    from fedconvex.bench.written_tables import failures, fairness, left_out, notes_table, offence_table, summary_table
     from fedconvex.report.tables import aligned
 
     if args.report:
@@ -125,12 +125,8 @@ def _bench(args: argparse.Namespace) -> int:
             heads, rows = summary_table(board, kind)
             say(f"\nMean ranks of {kind} solvers (1 is best), and problems on which targets were met")
             say(aligned(heads, rows, [True] + [False] * (len(heads) - 1), "  ", fits()))
-        failed = {(c.solver, c.problem): c.found["words"] for c in board.cells if c.found["status"] == "failed"}
-        for (solver, problem), why in failed.items():
-            say(fill(f"{solver} failed on {problem}: {why}", "  ", 4))
-        for c in board.cells:
-            if c.own and not c.runs:  # those of the package and of scikit-learn are known to be for some problems only
-                say(fill(f"{c.solver} is not for {c.problem}: {c.found['words']}", "  ", 4))
+        for line in failures(board):
+            say(fill(line, "  ", 4))
         if kept := sum(c.stored for c in board.cells):
             say(fill(f"{kept} of {len(board.cells)} cells are from {args.out}, of an earlier run", "  ", 4))
         for line in left_out(board):
