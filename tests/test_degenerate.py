@@ -171,6 +171,15 @@ def test_games_whose_squares_overflow_are_not_decided():
     assert verdict.outcome is Outcome.INCONCLUSIVE and "not decided: needs G_w within" in verdict.reason
 
 
+def test_dual_values_that_overflow_are_not_decided():
+    """Models of dual ascent are length/l2 long, and D holds their squares: -inf beside a bound of 1e-29."""
+    for size, outcome in ((1e150, Outcome.INCONCLUSIVE), (1.0, Outcome.HOLDS)):
+        X = size * np.array([[1.0, 2.0], [0.5, -1.0]])
+        table = Federation(X, np.array([1.0, -1.0]), np.array([0, 2]))
+        problem = HybridProblem(HybridFederation(table, np.array([0, 2]), np.array([[0]])), Logistic(), 1e-2)
+        assert verify("hybrid-dual", problem, HybridDualAscent(), rounds=2).outcome is outcome
+
+
 @pytest.mark.slow
 def test_the_campaign_sees_raw_errors(monkeypatch):
     """An error of NumPy planted in a reading, and a bound of nothing planted in the place of one."""

@@ -479,3 +479,19 @@ def test_joined_rows_have_no_weights_and_no_clients():
             of_tables(**choice)
     with pytest.raises(ValueError, match="tables must have different names of owners; got 1, '1'"):
         VerticalFederation.from_frames({1: BANK, "1": SHOP}, on="customer", target="default")
+
+
+def test_damping_of_columns_that_rounding_makes_dependent():
+    """A block of rank 1 beside l2 = 1e-30, where eigenvalues come out below 0; and squares that overflow."""
+    x = np.random.default_rng(0).normal(size=(20, 1))
+    blocks = [np.hstack([x, 3.0 * x, x]), np.random.default_rng(1).normal(size=(20, 1))]
+    problem = VerticalProblem(VerticalFederation.from_blocks(blocks, x[:, 0]), Squared(), 1e-30)
+    found = problem.damping(3)
+    assert np.isfinite(found).all() and found.min() >= -1e-14
+    dense = VerticalProblem(VerticalFederation.from_blocks([x, blocks[1]], x[:, 0]), Squared(), 0.1)
+    H = np.hstack([x, blocks[1]]).T @ np.hstack([x, blocks[1]]) / 20 + 0.1 * np.eye(2)
+    steps = np.diag((1.0 - (1.0 - 0.7) ** 3) / np.diag(H))  # one column an owner: Pi is diagonal
+    np.testing.assert_allclose(dense.damping(3, 0.7), np.sort(np.linalg.eigvals(steps @ H).real), rtol=1e-12)
+    far = VerticalProblem(VerticalFederation.from_blocks([1e200 * x, blocks[1]], x[:, 0]), Squared(), 0.1)
+    with pytest.raises(ValueError, match="squares that overflow or vanish"):
+        far.damping()

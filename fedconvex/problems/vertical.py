@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fedconvex._check import instance, real, whole, wrong_type
+from fedconvex._check import bad, instance, real, whole, wrong_type
 from fedconvex.problems.empirical_risk import Problem
 from fedconvex.problems.joined import JoinedTable
 from fedconvex.problems.protocol import VERTICAL_MODEL
@@ -104,6 +104,10 @@ class VerticalProblem(JoinedTable):
         steps = whole("VerticalProblem.damping: local_steps", local_steps, low=1)
         share = real("VerticalProblem.damping: step_share", step_share, low=0.0, high=2.0, strict=True)
         X = self.federation.rows.X
-        S = X.T @ X
+        with np.errstate(over="ignore", invalid="ignore"):  # told below
+            S = X.T @ X
         H = np.asarray(S.toarray() if self.federation.is_sparse else S) / self.federation.n
+        if not (np.isfinite(H).all() and (np.diag(H) + self.l2 > 0.0).all()):
+            must = "be asked of features whose squares are doubles"
+            raise bad("VerticalProblem.damping", must, "squares that overflow or vanish", "use other units")
         return block_map(H + self.l2 * np.eye(self.federation.d), self.ptr, steps, share)

@@ -76,7 +76,9 @@ def block_root(H: np.ndarray, ptr: np.ndarray, steps: int, step_share: float) ->
     root = np.zeros_like(H)
     for a, b in pairwise(ptr):
         h, V = np.linalg.eigh(H[a:b, a:b])
-        root[a:b, a:b] = (V * np.sqrt((1.0 - (1.0 - step_share * h / h[-1]) ** steps) / h)) @ V.T
+        x = step_share * np.maximum(h / h[-1], 0.0)  # what rounding made negative is 0: there the share is Q eta
+        share = np.where(x > 1e-12, (1.0 - (1.0 - x) ** steps) / np.where(x > 1e-12, x, 1.0), steps)
+        root[a:b, a:b] = (V * np.sqrt(step_share * share / h[-1])) @ V.T
     return root
 
 

@@ -13,6 +13,7 @@ from fedconvex.problems import HybridProblem
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts import block_owners
 from fedconvex.theorems.parts.block_owners import problem_of
+from fedconvex.theory.bound import with_powers
 from fedconvex.theory.worst_case import blocks as worst
 
 __all__ = ["STATEMENT", "THEOREMS", "hybrid_dual_rate", "hybrid_reduction", "hybrid_tracked_rate"]
@@ -223,6 +224,7 @@ def _read_dual(s: Setting) -> Reading:
         "rounds": s.rounds,
         "start_gap": max(p.solve().value - p.dual_value(np.zeros(p.federation.n)), 0.0),
     }
+    with_powers(NAME, "length", numbers["length"])  # dual values are made of squares of models that are length/l2 long
     return Reading(numbers, checked)
 
 
