@@ -100,6 +100,8 @@ def test_functions_ask_no_more_clients_than_take_part(referee):
             assert words.format(t) in too_many(cheat, arrays, settings)[0]
     assert too_many(bench_solvers.descent, arrays, steps) == ("", "")
     assert too_many(bench_solvers.descent, arrays, steps | {"participation": 4}) == ("", "")
+    tasks = arrays._replace(start=np.zeros((4, 5)))
+    assert "every task" in too_many(bench_solvers.descent, tasks, settings)[1]
     assert "two runs" in too_many(chance, arrays, settings)[1]
     assert (
         "too many"

@@ -258,6 +258,8 @@ def too_many(function: Any, arrays: Arrays, settings: Any) -> tuple[str, str]:
     share, K = settings.get("participation"), len(arrays.X)
     if asked(share, K) == K:
         return "", ""
+    if arrays.loss != "softmax" and arrays.start.ndim > 1:
+        return "", "there is no exam of who takes part where every task has a model"
     share = share if isinstance(share, float) else min(share, _CROWD - 1)
     few = next((k for k in range(6, _CROWD + 1) if asked(share, k) < k), None)
     if few is None:

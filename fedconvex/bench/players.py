@@ -94,11 +94,12 @@ class Inside:
 
     def _function_offences(self, seed: int) -> list[tuple[str, str]]:
         target, problem = self._ready.target, self._case.over(self._federation)
-        if self._case.aim != ONE_MODEL or has_all_rows(self._solver, target):
+        if has_all_rows(self._solver, target):
             return []
         settings = {"seed": seed, **self._ready.settings}
         arrays = arrays_of(problem, self._case.loss)
-        said = (*too_much(target, arrays, settings), *too_many(target, arrays, settings))
+        used = too_much(target, arrays, settings) if self._case.aim == ONE_MODEL else ("", "", "")
+        said = (*used, *too_many(target, arrays, settings))
         kinds = (honesty.TOO_FEW, honesty.HIDDEN, honesty.ALL_ROWS, honesty.TOO_MANY, honesty.UNSEEN)
         return [(what, how) for what, how in zip(kinds, said, strict=True) if how]
 
