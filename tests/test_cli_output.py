@@ -409,8 +409,9 @@ def test_the_search_for_counterexamples_has_a_progress_of_its_own(monkeypatch):
     from fedconvex.cli.verify import _with_counterexamples
 
     bad = SimpleNamespace(outcome=Outcome.VIOLATED)
+    none = SimpleNamespace(has_interval=False)
     suite = [SimpleNamespace(instance=SimpleNamespace(tiny=None)) for _ in range(3)]
-    findings = tuple(SimpleNamespace(theorem=name, verdict=bad) for name in ("a", "a", "b"))
+    findings = tuple(SimpleNamespace(theorem=n, verdict=bad, worst=none, outcome=bad.outcome) for n in "aab")
     seen = []
     monkeypatch.setattr("fedconvex.cli.verify.progress_line", lambda: lambda share, doing: seen.append((share, doing)))
     home = sys.modules["fedconvex.verify.printed"]  # the package exports a function of that name

@@ -257,10 +257,29 @@ def _with_counterexamples(
                 example = counterexample(known[f.theorem], check, inner)
             except KeyboardInterrupt:
                 say("no further counterexamples: interrupted", sys.stderr)
-                break
+                return replace(found, counterexamples=tuple(out.values()))
             out |= {} if example is None else {f.theorem: example}
     tell(1.0, "done")
-    return replace(found, counterexamples=tuple(out.values()))
+    return replace(found, counterexamples=(*out.values(), *_of_worst_cases(found, suite, known, set(out))))
+
+
+def _of_worst_cases(
+    found: VerificationReport, suite: Sequence[Check], known: Mapping[str, Theorem], printed: set[str]
+) -> Iterator[Any]:
+    """Yield functions that exceed the bounds which the exact worst case alone violates; say where there are none."""
+    from fedconvex.verify import Outcome
+    from fedconvex.verify.worst_text import worst_counterexample
+
+    pairs = [(c, f) for c, f in zip(suite, found.findings, strict=True) if f.outcome is Outcome.VIOLATED]
+    for name in dict.fromkeys(f.theorem for _, f in pairs if f.theorem not in printed):
+        mine = [(c, f.verdict.bound) for c, f in pairs if f.theorem == name and f.worst.has_interval]
+        first = min(mine, key=lambda pair: pair[0].rounds or 0, default=None)  # the programme grows with the rounds
+        example = None if first is None else worst_counterexample(known[name], first[0])
+        if example is not None:
+            yield example
+        else:
+            cure = "--search 4000 or another --seed may find a small one"
+            say(f"no counterexample to {name} can be printed: {cure}", sys.stderr)
 
 
 def _written(

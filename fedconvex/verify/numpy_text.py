@@ -92,8 +92,8 @@ def numpy_text(s: Setting, quantity: Quantity, bound: Bound, measured: float) ->
         if found is None:
             return None
         lines, value = found
-        text = "\n".join([*_data(s, t, quantity, T), *lines, f"measured = {value}", *_end(bound)]) + "\n"
-        if _gives(text, measured, bound.value):
+        text = "\n".join([*_data(s, t, quantity, T), *lines, f"measured = {value}", *compared(bound)]) + "\n"
+        if gives(text, measured, bound.value):
             return text
     return ""
 
@@ -113,7 +113,7 @@ def _lines(t: Traits, loss: str, quantity: Quantity, rounds: int, moves: bool) -
     return None if lines is None else (lines, moment_text.MEASURED[quantity])
 
 
-def _gives(text: str, measured: float, bound: float) -> bool:
+def gives(text: str, measured: float, bound: float) -> bool:
     """Whether a text, which is run, measures a number, and finds it above the bound if it is."""
     command = [sys.executable, "-I", "-"]  # a process without this package
     try:
@@ -142,8 +142,9 @@ def written(x: float, off: float = 4e-16) -> str:
     return str(near) if exact else repr(x)
 
 
-def _list(x: Iterable[Any], off: float = 4e-16) -> str:
-    return "[" + ", ".join(_list(v, off) if np.ndim(v) else written(v, off) for v in x) + "]"
+def listed(x: Iterable[Any], off: float = 4e-16) -> str:
+    """Return numbers, or lists of them, as `written` writes them."""
+    return "[" + ", ".join(listed(v, off) if np.ndim(v) else written(v, off) for v in x) + "]"
 
 
 def _data(s: Setting, t: Traits, quantity: Quantity, rounds: int) -> list[str]:
@@ -156,20 +157,20 @@ def _data(s: Setting, t: Traits, quantity: Quantity, rounds: int) -> list[str]:
         *["import itertools", "import math"] * (not t.deterministic or drift_square(p) > 0.0),
         "import numpy as np",
         "",
-        f"X = [{', '.join(f'np.array({_list(X[rows])})' for rows in mine)}]  # rows of every client",
-        f"y = [{', '.join(f'np.array({_list(y[rows])})' for rows in mine)}]",
-        f"p, l2, clients = {_list(p.weights)}, {written(p.l2)}, range({fed.K})",
-        f"w, best = np.array({_list(s.start, SOLVED)}), np.array({_list(best, SOLVED)})  # start, minimiser",
+        f"X = [{', '.join(f'np.array({listed(X[rows])})' for rows in mine)}]  # rows of every client",
+        f"y = [{', '.join(f'np.array({listed(y[rows])})' for rows in mine)}]",
+        f"p, l2, clients = {listed(p.weights)}, {written(p.l2)}, range({fed.K})",
+        f"w, best = np.array({listed(s.start, SOLVED)}), np.array({listed(best, SOLVED)})  # start, minimiser",
     ]
     numbers = {"T": written(rounds)}
     if t.local is not None:
         eta, tau, factor = t.local.step_size, t.local.equal_steps, t.local.factor
-        numbers["tau"] = _list(t.local.steps) if tau is None else written(tau)
+        numbers["tau"] = listed(t.local.steps) if tau is None else written(tau)
         if not isinstance(eta, float):
             power = "" if eta.power == 1.0 else f" ** ({written(eta.power)})"
             numbers["eta"] = f"(lambda n: {written(eta.scale)} / ({written(eta.shift)} + n){power})"
         else:
-            numbers["eta"] = written(eta * factor[0]) if np.ptp(factor) == 0.0 else _list(eta * factor)
+            numbers["eta"] = written(eta * factor[0]) if np.ptp(factor) == 0.0 else listed(eta * factor)
     if quantity is WEIGHTED_AVERAGE and t.controls is not None:
         how = {"step_size": eta, "local_steps": tau, "server_step": t.controls.server_step}
         two = scaffold_weights(s.constants(), rounds=2, **how)
@@ -243,7 +244,7 @@ def _controls(t: Traits) -> list[str]:
 # ---------------------------------------------------------------- the end
 
 
-def _end(bound: Bound) -> list[str]:
+def compared(bound: Bound) -> list[str]:
     """Return the lines that have the bound and print it beside what was measured."""
     terms = {name: float(value) for name, value in (bound.terms or {"": bound.value}).items()}
     terms = {name: value for name, value in terms.items() if value} or terms

@@ -23,6 +23,7 @@ from fedconvex.verify.descriptions import described
 from fedconvex.verify.numpy_text import numpy_text
 from fedconvex.verify.search import share_of
 from fedconvex.verify.shrinking import as_tiny, shrunk
+from fedconvex.verify.tightness import WorstData
 from fedconvex.verify.verdicts import find_theorem
 
 NO_TEXT = (
@@ -41,8 +42,8 @@ class PrintedInstance:
     theorem : str
     words : str
         The setting in full.
-    tiny : Tiny
-        The instance as data.
+    tiny : Tiny or WorstData
+        The instance as data: rows, or gradients and values of the functions of an exact worst case.
     measured : float
         The exact value of what the theorem bounds.
     bound : Bound
@@ -66,7 +67,7 @@ class PrintedInstance:
 
     theorem: str
     words: str
-    tiny: Tiny
+    tiny: Tiny | WorstData
     measured: float
     bound: Bound
     numpy: str | None

@@ -37,6 +37,7 @@ from fedconvex.theory.worst_case import (
 from fedconvex.traits import Traits, traits_of
 from fedconvex.verify.check_records import Claim, StepChoice, Tightness, WorstCaseInterval
 
+FLAT = 1e-4  # relative: directions in which functions and run do not move
 LARGEST = 40  # order of the Gram matrix up to which a worst case is computed unasked: about a second
 
 
@@ -70,6 +71,41 @@ def exact_worst(theorem: Theorem, s: Setting) -> WorstCaseInterval:
         return _worst_of_F(theorem, s, theorem.programme(s))
     if theorem.worst is not None:
         return WorstCaseInterval(*theorem.worst(s))
+    posed = _posed(theorem, s)
+    if isinstance(posed, WorstCaseInterval):
+        return posed
+    lower, upper = _scaled(posed.local, posed.case, posed.zeta)
+    unit = posed.L * posed.unit**2
+    return WorstCaseInterval(lower * unit, upper * unit, posed.words)
+
+
+def worst_functions(theorem: Theorem, s: Setting) -> WorstData | None:
+    """Return functions that attain the exact worst case, and the run on them; None where they are not known.
+
+    They are known where clients are bound together at x* only and do plain local steps of one size.
+    """
+    posed = None if theorem.programme or theorem.worst else _posed(theorem, s)
+    if not isinstance(posed, _Posed) or not posed.local or posed.case.kind is not _fedavg:
+        return None
+    eta, tau, T = posed.case.arguments
+    if not isinstance(eta, float):
+        return None
+    found = posed.case.solved(AtOptimum(posed.zeta)).instance
+    steep, unit = posed.L * posed.unit, posed.unit
+    x, g = (np.array([getattr(F, name) for F in found.clients]) for name in "xg")
+    every = np.concatenate([x.reshape(-1, x.shape[-1]), g.reshape(-1, x.shape[-1]), found.start[None]])
+    _, sizes, axes = np.linalg.svd(every, full_matrices=False)
+    axes = axes[: max(1, int(np.sum(sizes > FLAT * sizes[0])))].T  # the solver leaves 1e-6 in others
+    axes = axes * np.where(found.start @ axes < 0.0, -1.0, 1.0)
+    f = np.array([F.f for F in found.clients])
+    return WorstData(
+        found.weights, unit * (x @ axes), steep * (g @ axes), posed.L * unit**2 * f, unit * (found.start @ axes),
+        posed.L, posed.L * posed.case.mu, eta / posed.L, tau, T,
+    )  # fmt: skip
+
+
+def _posed(theorem: Theorem, s: Setting) -> _Posed | WorstCaseInterval:
+    """Return the programme of a setting, or why there is none."""
     p, t = s.problem, traits_of(s.method, s.problem)
     run = None if theorem.worst_case is None else _run_of(t, s.rounds)
     if run is None or theorem.worst_case is None:
@@ -101,8 +137,7 @@ def exact_worst(theorem: Theorem, s: Setting) -> WorstCaseInterval:
     case = _Case(run[0], (first, *run[1:]), p.federation.K, mu / L, theorem.quantity, D / unit, weights)
     if large := _too_large(case, theorem.worst_case(scaled), s.rounds * max(1, t.local.equal_steps - 1)):
         return no_worst(f"the programme is too large: Gram matrix of order {large}")
-    lower, upper = _scaled(local, case, scaled)
-    return WorstCaseInterval(lower * (L * unit**2), upper * (L * unit**2), _words(case.clients, local, D, L, mu, zeta))
+    return _Posed(case, local, scaled, L, unit, _words(case.clients, local, D, L, mu, zeta))
 
 
 def _words(clients: int, local: bool, D: float, L: float, mu: float, zeta: float) -> str:
@@ -210,6 +245,36 @@ class _Case(NamedTuple):
 
     def solved(self, h: Any) -> WorstCase:
         return worst_case(self.method, self.problems(h), self.quantity)
+
+
+class _Posed(NamedTuple):
+    """The programme of a setting."""
+
+    case: _Case
+    local: bool  # heterogeneity is bounded at the optimum only
+    zeta: float  # for L = 1 and the unit of length of the case
+    L: float
+    unit: float  # of length
+    words: str
+
+
+class WorstData(NamedTuple):
+    """Functions of K clients at m points each, the first of them x* = 0, and a run on them."""
+
+    weights: np.ndarray  # (K,)
+    points: np.ndarray  # (K, m, d)
+    gradients: np.ndarray  # (K, m, d)
+    values: np.ndarray  # (K, m)
+    start: np.ndarray  # (d,)
+    L: float
+    mu: float
+    step_size: float
+    local_steps: int
+    rounds: int
+
+    def as_lists(self) -> WorstData:
+        """Return the same with lists in the place of arrays, as JSON holds them."""
+        return self._replace(**{n: v.tolist() for n, v in self._asdict().items() if isinstance(v, np.ndarray)})
 
 
 @cache
