@@ -81,6 +81,7 @@ def test_predictions_are_those_of_python_bit_for_bit(solved, capsys):
     assert main(["predict", str(solved / "m"), str(new), "--proba", "--out", str(solved / "p.csv")]) == 0
     said = capsys.readouterr()
     notes = said.err.splitlines()
+    assert notes.pop(0).startswith("fedconvex: note: the run that made this model ended with ROUND_LIMIT, F within ")
     assert "Wrote 9 predictions" in said.out and notes[:2] == [
         "fedconvex: note: ignored what the model does not know: more",
         "fedconvex: note: missing cells, filled as in training:",

@@ -1,7 +1,6 @@
 """The experiment dynamic-logistic and the bound along a path: against plain NumPy, and claims that can fail."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -170,7 +169,12 @@ def test_the_experiment_holds_and_planted_errors_break_it(monkeypatch, tmp_path)
     assert all(c.holds for i, c in enumerate(found.claims) if c.everywhere and i not in few)
     assert {p.name for p in write(found, tmp_path / "out")} >= {"scores.svg", "chances.png", "paths.csv", "claims.json"}
     right = dynamic_logistic.tracking_constants
-    steep = lambda p, r=None: replace(right(p, r), nu=5.0 * right(p, r).nu)  # noqa: E731
+
+    def steep(p, r=None):
+        wrong = right(p, r)
+        object.__setattr__(wrong, "nu", 5.0 * wrong.nu)  # as it is made it would be refused
+        return wrong
+
     monkeypatch.setattr(dynamic_logistic, "tracking_constants", steep)
     monkeypatch.setattr(dynamic_logistic, "reach", lambda p, **_: 0.1)
     wrong = EXPERIMENTS["dynamic-logistic"].run(quick=True)

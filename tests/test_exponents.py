@@ -176,5 +176,5 @@ def test_theorems_without_a_space_have_none():
 def test_the_command_tells_exponents(capsys):
     assert main(["verify", "--power", "--no-search", "--theorem", "fedprox-bias"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "fedprox-bias: 5 of 5 exponents established" in out
+    assert "fedprox-bias: 4 of 4 exponents established" in out
     assert "drift: proximal_mu^-1.00, measured -0." in out

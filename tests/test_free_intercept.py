@@ -280,16 +280,17 @@ def test_command_line(tmp_path, capsys):
     table = np.array([line.split(",")[:2] for line in CSV.splitlines()[1:]], dtype=float)
     y = np.array([line.split(",")[3] == "yes" for line in CSV.splitlines()[1:]])
     s = np.array([line.split(",")[4] for line in CSV.splitlines()[1:]], dtype=float)
-    X = (table - table.mean(axis=0)) / table.std(axis=0)
     found = {}
     for flags in ([], ["--penalise-intercept"], ["--weight", "w"]):
-        rows = X if "--weight" in flags else np.column_stack([X, (s - s.mean()) / s.std()])
+        weight = s if "--weight" in flags else np.ones(60)
+        rows = table if "--weight" in flags else np.column_stack([table, s])
+        middle = np.average(rows, axis=0, weights=weight)
+        rows = (rows - middle) / np.sqrt(np.average((rows - middle) ** 2, axis=0, weights=weight))
         main([*base, *flags])
         facts = json.loads(capsys.readouterr().out)
         found[" ".join(flags)] = facts
         if "--penalise-intercept" in flags:
             continue
-        weight = s if "--weight" in flags else np.ones(60)
         peer = LogisticRegression(C=1.0 / (0.1 * weight.sum()), tol=1e-12, max_iter=10_000).fit(rows, y, weight)
         z = (2.0 * y - 1.0) * (rows @ peer.coef_[0] + peer.intercept_[0])
         best = float(weight @ np.logaddexp(0.0, -z) / weight.sum() + 0.05 * np.sum(peer.coef_**2))

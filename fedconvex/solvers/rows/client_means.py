@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.kernels import row_losses
-from fedconvex.kernels.losses_of_many import totals_of_many
 
 CHUNK = 1 << 21  # scores held at once when many models are evaluated
 MANY = 8  # models from which on dense rows of at most _NARROW features are scored by one kernel
@@ -20,6 +19,8 @@ def client_means(p: Any, W: np.ndarray) -> np.ndarray:
     """Mean loss of every client of an objective at every flat model, (R, K)."""
     fed, R, y = p.federation, len(W), p.row_labels
     if R >= MANY and fed.d <= _NARROW and p.n_outputs == 1 and not fed.is_sparse:
+        from fedconvex.kernels.losses_of_many import totals_of_many  # one model needs it not
+
         every = np.empty((R, fed.K))
         for lo in range(0, R, _SIDE_BY_SIDE):
             V = np.ascontiguousarray(W[lo : lo + _SIDE_BY_SIDE].T)
