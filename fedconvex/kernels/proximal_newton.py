@@ -90,7 +90,7 @@ def _newton(loss, X, y, lo, hi, ridge, known, v, rho, tol, room, x):
             return False
         slope, t, better = _dot(g, u), 1.0, False
         drowned = slope <= 1e-11 * (1.0 + abs(h))  # where a decrease drowns in rounding, the gradient is the judge
-        while t > 1e-10 and not better:
+        while t > 1e-30 and not better:  # where the loss is linear the first step is as long as rho is small
             for a in range(x.size):
                 trial[a] = x[a] - t * u[a]
             below = _value_gradient(loss, X, y, lo, hi, ridge, v, rho, trial, new)

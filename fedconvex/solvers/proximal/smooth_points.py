@@ -129,7 +129,7 @@ def _newton(own: Objective, inverses: Any, v: np.ndarray, rho: float, x: np.ndar
             return np.full_like(x, np.nan)
         slope, t = float(g @ step), 1.0
         drowned = slope <= 1e-11 * (1.0 + abs(h))
-        while t > 1e-10:
+        while t > 1e-30:  # where the loss is linear the first step is as long as rho is small
             trial = x - t * step
             h_new, g_new = value_gradient(trial)
             if math.sqrt(g_new.dot(g_new)) < 0.9 * size if drowned else h_new <= h - 1e-4 * t * slope:
