@@ -6,9 +6,29 @@ import numpy as np
 import pytest
 from campaigns import attempt, degenerate
 
-from fedconvex import FedAvg, Federation, Logistic, Problem, SmoothedHinge, Squared, VerticalFederation, losses
+from fedconvex import (
+    FedAvg,
+    Federation,
+    FedProx,
+    Logistic,
+    Problem,
+    SmoothedHinge,
+    Squared,
+    VerticalFederation,
+    losses,
+)
 from fedconvex.hybrid_federation import HybridFederation
-from fedconvex.methods import AFL, SVRG, DynamicFedAvg, FedBCD, FLGame, HybridDualAscent, IRMGame, TrackedBlockDescent
+from fedconvex.methods import (
+    AFL,
+    SVRG,
+    DynamicFedAvg,
+    FedBCD,
+    FLGame,
+    HybridDualAscent,
+    IRMGame,
+    ProximalPoint,
+    TrackedBlockDescent,
+)
 from fedconvex.problems import (
     GameProblem,
     GaussianPosteriorProblem,
@@ -169,6 +189,16 @@ def test_games_whose_squares_overflow_are_not_decided():
     method = AFL(step_size=1e-151, domain_step_size=1e-151, radius=1.0, ascent=EntropicStep())
     verdict = verify("agnostic-rate-entropic", Problem(fed, SmoothedHinge(), 1e-12), method, rounds=3)
     assert verdict.outcome is Outcome.INCONCLUSIVE and "not decided: needs G_w within" in verdict.reason
+
+
+def test_excesses_that_drown_in_values_are_not_decided():
+    """F* is 1e299 here, and known to 1e285: an excess of 0.4 can neither contradict nor violate a bound of -0.3."""
+    X = np.array([[-8.5e-151, -1.7e-150], [8.5e-151, 1.7e-150], [4.6e-152, 9.2e-152]])
+    y = np.array([-8.1e149, -1.03e150, -1.09e150])
+    for size, outcome in ((1.0, Outcome.INCONCLUSIVE), (1e-150, Outcome.HOLDS)):  # large targets, or features
+        fed = Federation.from_arrays(X / size, size * y, [0, 0, 1])
+        method = FedProx(proximal_mu=10.0, solver=ProximalPoint())
+        assert verify("fedprox-convex", Problem(fed, Squared(), 0.1), method, rounds=1).outcome is outcome
 
 
 def test_dual_values_that_overflow_are_not_decided():

@@ -306,8 +306,9 @@ def _exact_next_value(s: Setting, rounds: Sequence[int]) -> np.ndarray | Found |
 
 def _next_of_squares(s: Setting, rounds: Sequence[int], w: np.ndarray) -> Found | None:
     """E F(w^+) - F* of least squares: e'He/2 with e = w^+ - w*, from E[W W'] of the server's weights W."""
-    p, best = s.problem, s.problem.solve().w
-    t = traits_of(s.method, p)
+    p, found = s.problem, s.problem.solve()
+    best, t = found.w, traits_of(s.method, p)
+    drowned = found.gap + p.rounding(s.start, float(p.value(s.start)))  # of F(w) - F*, which the bound begins with
     try:
         mixing = of_sampling(t.sampling, t.participants, p)
     except ValueError:  # too many samples to enumerate
@@ -323,7 +324,7 @@ def _next_of_squares(s: Setting, rounds: Sequence[int], w: np.ndarray) -> Found 
     push = float(gradient_rounding(p, np.full(1, length)).max())
     off = UNIT * length + push / mu + (1e-13 * (1.0 + length) if s.method.solver is not None else 0.0)
     top = float(np.linalg.norm(H, 2)) * float(np.linalg.norm(e, axis=1).max() + off)
-    return Found(np.full(len(rounds), value), np.full(len(rounds), size + top * off + _of_the_bound(s, push)))
+    return Found(np.full(len(rounds), value), np.full(len(rounds), size + top * off + drowned + _of_the_bound(s, push)))
 
 
 def _of_the_bound(s: Setting, push: float) -> float:

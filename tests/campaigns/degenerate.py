@@ -227,7 +227,7 @@ def trial(rng: np.random.Generator) -> dict[str, Any]:
             told = raised(error)
             outcome, words = told["outcome"], f"{told['type']}: {told['message']} at {told['where']}"
         said[outcome.partition(":")[0].lower()] += 1
-        if outcome == "raw" or outcome.startswith(("VIOLATED", "UNTRUE")):
+        if outcome == "raw" or outcome.startswith(("VIOLATED", "CONTRADICTED", "UNTRUE")):
             wrong.append((outcome, words))
     assert not wrong, (theorem.name, len(wrong), wrong[:2])
     return {name: float(count) for name, count in said.items()} | {"theorem": theorem.name}
