@@ -21,6 +21,7 @@ from fedconvex.hybrid_federation import HybridFederation
 from fedconvex.methods import (
     AFL,
     SVRG,
+    AgnosticFedAvg,
     DynamicFedAvg,
     FedBCD,
     FLGame,
@@ -199,6 +200,20 @@ def test_excesses_that_drown_in_values_are_not_decided():
         fed = Federation.from_arrays(X / size, size * y, [0, 0, 1])
         method = FedProx(proximal_mu=10.0, solver=ProximalPoint())
         assert verify("fedprox-convex", Problem(fed, Squared(), 0.1), method, rounds=1).outcome is outcome
+
+
+@pytest.mark.parametrize("size", [1e150, 1.0])
+def test_steps_among_features_of_1e150_are_not_decided(size):
+    """Domains' gradients, and two runs that are the same, are compared by squares of features."""
+    decided = Outcome.INCONCLUSIVE if size > 1.0 else Outcome.HOLDS
+    X, y = size * np.array([[1.0, 2.0], [0.5, -1.0]]), np.array([1.0, -1.0])
+    fed = Federation.from_arrays(X, y, clients=[0, 1], domains=[0, 1])
+    method = AgnosticFedAvg(step_size=0.05 / size**2, domain_step_size=0.01, local_steps=2)
+    assert verify("agnostic-step", Problem(fed, Squared(), 0.1), method, rounds=2).outcome is decided
+    table = Federation(X, y, np.array([0, 2]))
+    problem = HybridProblem(HybridFederation(table, np.array([0, 2]), np.array([[0]])), Logistic(), 1e-2)
+    tracked = TrackedBlockDescent(step_size=0.05 / size**2)
+    assert verify("hybrid-reduction", problem, tracked, rounds=2).outcome is decided
 
 
 def test_dual_values_that_overflow_are_not_decided():

@@ -281,6 +281,7 @@ def _roughest(p: HybridProblem) -> float:
 
 def _read_reduction(s: Setting) -> Reading:
     p, checked = _tracked(s)
+    with_powers(NAME, "length", math.sqrt(float(p.row_norms.max())))  # runs are compared, by squares of features
     fed, Q = p.federation, s.method.local_steps
     rough = p.block_smoothness
     even = fed.G == 1 and float(np.ptp(rough)) <= 1e-12 * float(rough.max())
