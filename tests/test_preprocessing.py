@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedconvex import Federation
 from fedconvex.preprocessing import _as_doubles, _as_keys, _order_statistics, _Totals, fit_federated
 from fedconvex.secure import SecureSums
 from fedconvex.tables import read_table
@@ -94,6 +95,34 @@ def test_weights_count_rows(wide):
         np.testing.assert_allclose(one.scale, theirs.scale, rtol=1e-10)
         assert one.target_center == pytest.approx(theirs.target_center, rel=1e-12)
         assert one.target_scale == pytest.approx(theirs.target_scale, rel=1e-12)
+
+
+def test_fractional_weights_leave_nothing_of_zeros_that_are_not_there():
+    """In sparse tables: a column without zeros at 1e9, and one that is 1 everywhere, whose deviation is 0."""
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        data = {name: [f"{name}{i}" for i in rng.integers(0, 40, 400)] for name in ("cat", "other")}
+        data |= {"year": 1e9 + 10.0 * rng.normal(size=400), "same": np.ones(400), "ward": rng.choice(["a", "b"], 400)}
+        data |= {"y": rng.normal(size=400), "w": 5.0 * rng.random(400) + 0.1}
+        frame, columns = read_table(data, "y", "ward", weight="w", keep=["same"])
+        owners = columns.clients(frame)
+        found = fit_federated(columns, [frame.take(owners == k) for k in "ab"]).columns
+        off = data["year"] - np.average(data["year"], weights=data["w"])
+        deviation = np.sqrt(np.average(off**2, weights=data["w"]))
+        for one in (columns.fit(frame), found):
+            scale = dict(zip(one.feature_names, one.scale.tolist(), strict=True))
+            assert one.is_sparse and scale["same"] == 1.0 and scale["year"] == pytest.approx(deviation, rel=1e-6)
+
+
+def test_weights_of_zero_only_are_told_by_the_federation():
+    """As clients without weight are: what is fitted to them is not asked for."""
+    data = {"x": [1.0, 4.0, 3.5], "y": [0.0, 1.0, 0.5], "w": [0.0, 0.0, 2.0], "ward": ["a", "b", "a"]}
+    frame, columns = read_table(data, "y", "ward", weight="w")
+    none = frame.take([0, 1])
+    assert columns.fit(none).rows == 2
+    fit_federated(columns, [none, frame.take([2])])
+    with pytest.raises(ValueError, match="must leave every client a row of positive weight"):
+        Federation.from_arrays([[1.0], [4.0]], [0.0, 1.0], clients=[0, 1], sample_weight=columns.weights(none))
 
 
 def test_doubles_are_ordered_as_keys():

@@ -293,9 +293,10 @@ class Columns:
         return made._scaled(frame, standardise, centre, standardise_target)
 
     def counting(self, frame: Frame) -> Frame:
-        """Return the rows that weigh something: others teach nothing."""
+        """Return the rows that weigh something, if some do: others teach nothing."""
         weight = self.weights(frame)
-        return frame if weight is None or not (weight == 0.0).any() else frame.take(np.flatnonzero(weight))
+        some = weight is not None and 0 < np.count_nonzero(weight) < frame.n
+        return frame.take(np.flatnonzero(weight)) if some else frame
 
     def cleared(self, frame: Frame) -> Frame:
         """Return the frame with cells missing that hold a code for it."""

@@ -39,6 +39,7 @@ def moments(X: Any, names: Sequence[str], weight: np.ndarray | None = None) -> t
     unit = np.where(odd, np.maximum(largest, 1.0 / _LARGEST), 1.0)
     if odd.any():
         X = sp.csr_array(X @ sp.diags_array(1.0 / unit)) if sp.issparse(X) else X / unit
+    weight = weight if weight is not None and weight.any() else None  # rows without weight are told elsewhere
     n = X.shape[0] if weight is None else weight.sum()
     mean = column_sums(X, weight) / n
     return unit * mean, unit * np.sqrt(squares_about(X, mean, weight=weight) / n)
@@ -56,7 +57,8 @@ def squares_about(X: Any, mean: np.ndarray, unit: Any = 1.0, weight: np.ndarray 
     X, each = sp.csr_array(X), np.broadcast_to(unit, mean.shape)
     count = np.ones(X.shape[0]) if weight is None else weight
     row = np.repeat(count, np.diff(X.indptr))
-    zeros = count.sum() - np.bincount(X.indices, row, mean.size)
+    full = np.bincount(X.indices, minlength=mean.size) == X.shape[0]  # where a difference of sums would not be 0
+    zeros = np.where(full, 0.0, np.maximum(count.sum() - np.bincount(X.indices, row, mean.size), 0.0))
     off = (X.data - mean[X.indices]) / each[X.indices]
     return np.asarray(np.bincount(X.indices, row * off**2, mean.size) + zeros * (mean / each) ** 2)
 
