@@ -294,9 +294,8 @@ class Columns:
 
     def counting(self, frame: Frame) -> Frame:
         """Return the rows that weigh something, if some do: others teach nothing."""
-        weight = self.weights(frame)
-        some = weight is not None and 0 < np.count_nonzero(weight) < frame.n
-        return frame.take(np.flatnonzero(weight)) if some else frame
+        some = np.arange(frame.n) if (weight := self.weights(frame)) is None else np.flatnonzero(weight)
+        return frame.take(some) if 0 < some.size < frame.n else frame
 
     def cleared(self, frame: Frame) -> Frame:
         """Return the frame with cells missing that hold a code for it."""
