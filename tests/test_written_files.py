@@ -190,3 +190,10 @@ def test_a_table_that_is_read_is_not_written_over(tmp_path, capsys):
         assert main(words) == 2
         assert "must be another file than is read" in capsys.readouterr().err
     assert table.read_bytes() == said
+
+
+def test_a_column_may_have_the_name_of_the_file_that_is_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "y").write_text("predictions of yesterday")
+    assert main(["predict", "model", "rows.csv", "--client", "y", "--out", "y"]) == 2  # there is no such model
+    assert "another file" not in capsys.readouterr().err

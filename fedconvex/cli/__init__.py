@@ -44,6 +44,7 @@ COMMANDS = {  # what each does, in the order of --help; its file has its name
     "warm": "compile kernels ahead of use, for container images and clusters",
 }
 _WRITTEN = {"out", "csv", "latex", "json", "plot", "heat_map", "best_plot"}  # options that name files
+_NAMES = {"target", "client", "domain", "weight", "features", "drop", "keep", "loss", "method"}  # that name none
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -93,8 +94,10 @@ def _overwrites(args: argparse.Namespace) -> None:
         if not isinstance(file, str) or not os.path.isfile(file):
             continue
         for other, given in vars(args).items():
+            if other in _WRITTEN | _NAMES:
+                continue
             texts = given if isinstance(given, list) else [given]
-            names = [n for t in texts if isinstance(t, str) and other not in _WRITTEN for n in (t, t.partition("=")[2])]
+            names = [n for t in texts if isinstance(t, str) for n in (t, t.partition("=")[2])]
             if any(os.path.isfile(name) and os.path.samefile(file, name) for name in names):
                 raise bad(f"--{option.replace('_', '-')}", "be another file than is read", file, "name a new file")
 

@@ -19,7 +19,7 @@ def client_means(p: Any, W: np.ndarray) -> np.ndarray:
     """Mean loss of every client of an objective at every flat model, (R, K)."""
     fed, R, y = p.federation, len(W), p.row_labels
     if R >= MANY and fed.d <= _NARROW and p.n_outputs == 1 and not fed.is_sparse:
-        from fedconvex.kernels.losses_of_many import totals_of_many  # one model needs it not
+        from fedconvex.kernels.losses_of_many import totals_of_many  # not loaded for one model
 
         every = np.empty((R, fed.K))
         for lo in range(0, R, _SIDE_BY_SIDE):
