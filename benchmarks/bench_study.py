@@ -31,7 +31,7 @@ from fedconvex.study import read_site, read_study
 from fedconvex.study.agreement import KINDS
 from fedconvex.study.certificates import SERVER, SITE, approve, credentials, make_authority, make_request
 from fedconvex.study.coordination import Coordinator
-from fedconvex.study.participation import Participant
+from fedconvex.study.site_end import Participant
 
 SITES, COLUMNS, ROWS, FOLDS = 10, 30, (160, 440), 5
 CASES = {"two classes": True, "a real target": False}

@@ -13,7 +13,7 @@ from fedconvex.remote import in_process
 from fedconvex.study import read_site, read_study
 from fedconvex.study.audit_log import read_log
 from fedconvex.study.coordination import Coordinator
-from fedconvex.study.participation import Participant
+from fedconvex.study.site_end import Participant
 from fedconvex.study.trial import invented
 
 PAGE = Path(__file__).resolve().parent / "what_leaves.md"

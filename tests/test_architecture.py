@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType
@@ -296,6 +297,28 @@ def circles(graph):
 
     reached = {f: reach(f) for f in graph}
     return {frozenset(g for g in reached[f] if f in reached.get(g, ())) for f in graph if f in reached[f]}
+
+
+# Names that several files have: of one part of families, experiments or rooms, or of a subject that rooms share.
+ROLES = {"__init__", "claims", "command", "data", "estimator", "family", "figures", "page", "problem", "runs", "sites"}
+SUBJECTS = {
+    *("accelerated", "agnostic", "averaging", "book", "diana", "dynamic_msd", "ef21", "environments", "feddyn"),
+    *("fedlin", "fedmultiboost", "fednl", "fedprox", "fedsam", "flatness", "games", "hybrid", "invariant", "irmv1"),
+    *("mocha", "posteriors", "radfed", "scaffnew", "scaffold", "svrg", "vertical", "virtual"),
+}
+
+
+def basenames(files):
+    """How often each occurs, of those that occur twice or more and name neither a role nor a subject."""
+    counts = Counter(p.stem for p in files)
+    return {stem: n for stem, n in counts.items() if n > 1 and stem not in ROLES | SUBJECTS}
+
+
+def test_no_basename_has_two_meanings():
+    assert not basenames(FILES)
+    assert basenames([Path("a/result.py"), Path("b/result.py"), Path("a/page.py"), Path("b/page.py")]) == {"result": 2}
+    counts = Counter(p.stem for p in FILES)
+    assert {name for name in ROLES | SUBJECTS if counts[name] < 2} == set()
 
 
 def test_no_file_imports_itself_by_way_of_others():

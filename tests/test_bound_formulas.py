@@ -9,7 +9,7 @@ from fedconvex.constants import Constants
 from fedconvex.report.exports import paper_table, write_findings_latex
 from fedconvex.theorems import THEOREMS, dynamic_msd, fedavg_refined
 from fedconvex.theorems.fedavg_strongly_convex import fedavg_scheme_one, fedavg_scheme_two, fedavg_strongly_convex
-from fedconvex.theorems.parts.formulas import Formula, latex_of, symbols_of
+from fedconvex.theorems.parts.bound_formulas import Formula, latex_of, symbols_of
 from fedconvex.theorems.parts.tracking import TrackingConstants
 from fedconvex.theorems.parts.tracking_formulas import tracking_symbols
 from fedconvex.theory.bound import AssumptionError

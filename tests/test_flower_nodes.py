@@ -262,7 +262,7 @@ def test_a_study_goes_from_its_files_to_a_model_in_folders_that_it_makes(tmp_pat
     from fedconvex.remote import in_process
     from fedconvex.study import read_site
     from fedconvex.study.coordination import Coordinator
-    from fedconvex.study.participation import Participant
+    from fedconvex.study.site_end import Participant
     from tests.test_flower_studies import NAMES, written
 
     ask = 'solve = { loss = "logistic", l2 = 0.1, method = "fedsgd", step_size = 0.5, rounds = 1 }'

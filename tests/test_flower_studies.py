@@ -13,7 +13,7 @@ from fedconvex.remote import in_process
 from fedconvex.study import read_site, read_study
 from fedconvex.study.audit_log import read_log
 from fedconvex.study.coordination import Coordinator
-from fedconvex.study.participation import Participant
+from fedconvex.study.site_end import Participant
 from tests.study.test_network import certified
 from tests.study_text import wards
 

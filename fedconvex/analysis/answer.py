@@ -13,7 +13,7 @@ import numpy as np
 from scipy import stats
 
 from fedconvex._check import among, bad, items
-from fedconvex.analysis import heterogeneity, hypothesis_tests, summary_text
+from fedconvex.analysis import hypothesis_tests, site_differences, summary_text
 from fedconvex.analysis.firth import penalised_fall
 from fedconvex.analysis.fitting import Fit, Rows, restricted, standardised
 from fedconvex.analysis.formulas import INTERCEPT
@@ -46,7 +46,7 @@ class Differences(NamedTuple):
     names: tuple[str, ...]  # of the slopes
     estimates: np.ndarray  # (K, q)
     standard_errors: np.ndarray  # (K, q)
-    summaries: dict[str, heterogeneity.Summary]
+    summaries: dict[str, site_differences.Summary]
     Q: Significance
     equal_slopes: Significance | None  # likelihood ratio; None where a client has no finite estimate
     within: np.ndarray  # (q, 2) estimates and standard errors with an intercept of every client
@@ -313,7 +313,7 @@ class Analysis:
         J = np.array([inverse.T @ one.information @ inverse for _, one in alone])
         V = np.linalg.inv(J)
         summaries = {
-            self.names[j]: heterogeneity.summarise(b[:, i], V[:, i, i], self.level) for i, j in enumerate(slopes)
+            self.names[j]: site_differences.summarise(b[:, i], V[:, i, i], self.level) for i, j in enumerate(slopes)
         }
         ratio, q = None, len(slopes)
         common = certified_minimum(own, np.linalg.solve(T, self.estimates[slopes])[None])
@@ -326,11 +326,11 @@ class Analysis:
             N, p = np.array([one.N for _, one in alone]), fed.K * (q + 1)
             df = None if family.dispersion == "1" else self.fit.n - p
             phi = family.phi(float(N.sum()), sum(one.pearson for _, one in alone), self.fit.n, p)
-            ratio = heterogeneity.equal_slopes(N_common, N, q, phi, df)
+            ratio = site_differences.equal_slopes(N_common, N, q, phi, df)
         return Differences(
             tuple(str(fed.labels[k]) for k in good), tuple(str(fed.labels[k]) for k in range(fed.K) if k not in good),
             tuple(self.names[j] for j in slopes), b, np.sqrt(np.einsum("kii->ki", V)), summaries,
-            heterogeneity.common_effect(b, J).Q, ratio, within,
+            site_differences.common_effect(b, J).Q, ratio, within,
         )  # fmt: skip
 
     # ------------------------------------------------------------------ text and page

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import stats
 
 from fedconvex._files import write_file
-from fedconvex.analysis import heterogeneity
+from fedconvex.analysis import site_differences
 from fedconvex.analysis.client_checks import ClientFit, calibration_bins, client_fits
 from fedconvex.analysis.forest_drawing import forest_figure
 from fedconvex.analysis.forest_plots import MOST_CLIENTS, forest
@@ -153,7 +153,7 @@ def _confounded(found: Analysis, apart: Differences) -> list[tuple[str, float, f
     for i, name in enumerate(apart.names):
         joint, (within, error) = table[name], apart.within[i]
         b, se = apart.estimates[:, i], apart.standard_errors[:, i]
-        apart_of_all = heterogeneity.confounded((joint.low, joint.high), np.column_stack([b - z * se, b + z * se]))
+        apart_of_all = site_differences.confounded((joint.low, joint.high), np.column_stack([b - z * se, b + z * se]))
         if apart_of_all or joint.low > within + z * error or joint.high < within - z * error:
             out.append((name, joint.estimate, float(within)))
     return out
@@ -262,7 +262,7 @@ def _heterogeneity(found: Analysis, apart: Differences) -> dict[str, Any]:
         d = min(places(se), places_of(c))
         sides.append([name, *(_signed(to_places(v, d)) for v in (c.estimate, c.standard_error, b, se))])
         if len(apart.clients) > 2:
-            each = heterogeneity.without_each(apart.estimates[:, i], apart.standard_errors[:, i] ** 2, found.level)
+            each = site_differences.without_each(apart.estimates[:, i], apart.standard_errors[:, i] ** 2, found.level)
             means = [one.hartung_knapp.estimate for one in each]
             k, m = int(np.argmin(means)), int(np.argmax(means))
             mean, least, most = _effects(found, [hk.estimate, means[k], means[m]], hk.low, hk.high)

@@ -215,7 +215,7 @@ def _try(args: argparse.Namespace) -> int:
 
 def _join(args: argparse.Namespace) -> int:
     from fedconvex.study import check_site, read_site, read_study
-    from fedconvex.study.participation import take_part
+    from fedconvex.study.site_end import take_part
 
     study, site = read_study(args.study), read_site(args.site)
     found = check_site(study, site)

@@ -6,9 +6,9 @@ from fedconvex import _lazy
 
 if TYPE_CHECKING:
     from fedconvex.comparison.comparing import compare
+    from fedconvex.comparison.comparison import Comparison, Scored
     from fedconvex.comparison.contenders import METHODS
     from fedconvex.comparison.owners import OwnersComparison, WithoutOwner, compare_owners
-    from fedconvex.comparison.result import Comparison, Scored
 
 __all__ = ["METHODS", "Comparison", "OwnersComparison", "Scored", "WithoutOwner", "compare", "compare_owners"]
 

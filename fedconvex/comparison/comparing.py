@@ -13,13 +13,13 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from fedconvex._check import Rng, bad, items, maybe_flag, nearest, real, takes_rng, whole
 from fedconvex._progress import progress_line
 from fedconvex.comparison.compared_rows import Rows
+from fedconvex.comparison.comparison import Comparison, Scored
 from fedconvex.comparison.contenders import DEFAULT, FOLDS, GAP, LOCAL_STEPS, METHODS, MIN_ROWS, ROUNDS, TEST_SIZE
 from fedconvex.comparison.intake import intake
 from fedconvex.comparison.kinds import KINDS, Tasks
 from fedconvex.comparison.method_costs import RUNS
 from fedconvex.comparison.outcomes import joining, worst_of
 from fedconvex.comparison.passes import Pass, Work, fitted_to
-from fedconvex.comparison.result import Comparison, Scored
 from fedconvex.comparison.scores import errors_of, mean_measures, measures
 from fedconvex.comparison.skewed_intervals import Repeats
 from fedconvex.comparison.splits import Split, affordable, checked_splits, held_out, parts_in, splits_of

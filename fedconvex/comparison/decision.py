@@ -16,7 +16,7 @@ from fedconvex.comparison.skewed_intervals import Estimate
 from fedconvex.registry import methods
 
 if TYPE_CHECKING:
-    from fedconvex.comparison.result import Comparison, Scored
+    from fedconvex.comparison.comparison import Comparison, Scored
 
 PHRASES = {
     "pooled": "one model for all clients",

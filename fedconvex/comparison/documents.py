@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fedconvex.report.tables import plain
 
 if TYPE_CHECKING:
-    from fedconvex.comparison.result import Comparison
+    from fedconvex.comparison.comparison import Comparison
 
 
 def text(found: Comparison, width: int = 120) -> str:

@@ -13,7 +13,7 @@ from fedconvex.report.drawings import COLOURS, INK, as_svg, log_axis
 from fedconvex.report.fairness import wilson_interval
 
 if TYPE_CHECKING:
-    from fedconvex.comparison.result import Comparison
+    from fedconvex.comparison.comparison import Comparison
 
 MOST_CLIENTS = 40
 _LOOKS = {  # shape and colour, so that neither is needed to tell them apart

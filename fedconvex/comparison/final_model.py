@@ -12,7 +12,7 @@ from fedconvex.loss_traits import traits
 from fedconvex.models import LinearModel
 
 if TYPE_CHECKING:
-    from fedconvex.comparison.result import Comparison
+    from fedconvex.comparison.comparison import Comparison
 
 
 def final_model(found: Comparison) -> LinearModel:

@@ -14,7 +14,7 @@ from fedconvex.comparison.summary_tables import cell_text, client_rows, column_r
 from fedconvex.report.drawings import check_folder
 
 if TYPE_CHECKING:
-    from fedconvex.comparison.result import Comparison
+    from fedconvex.comparison.comparison import Comparison
 
 
 def write_page(found: Comparison, folder: str | os.PathLike[str]) -> Path:

@@ -11,7 +11,7 @@ from fedconvex.comparison.skewed_intervals import Estimate
 from fedconvex.tables.looking import HEADS
 
 if TYPE_CHECKING:
-    from fedconvex.comparison.result import Comparison, Scored
+    from fedconvex.comparison.comparison import Comparison, Scored
 
 
 def cell_text(x: Any) -> str:

@@ -5,9 +5,9 @@ The references follow the papers, and share nothing with the package's kernels a
 
 from __future__ import annotations
 
-from fedconvex.conformance.answer import Conformance
 from fedconvex.conformance.expectations import assert_conforms
 from fedconvex.conformance.families import FAMILIES
+from fedconvex.conformance.identified import Conformance
 from fedconvex.conformance.implementation import Abilities, can
 from fedconvex.conformance.inference import conform_estimate
 from fedconvex.conformance.recognition import conform

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from fedconvex.conformance import averaging
+from fedconvex.conformance.algorithm_family import Family
 from fedconvex.conformance.conventions import PLAIN, Value, pick
 from fedconvex.conformance.exams import Exam
-from fedconvex.conformance.family import Family
 from fedconvex.conformance.objectives import gradient
 
 State = dict[str, Any]

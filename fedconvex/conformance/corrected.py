@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from fedconvex.conformance import averaging
+from fedconvex.conformance.algorithm_family import DETERMINISTIC, Family
 from fedconvex.conformance.conventions import LOCAL, PLAIN, Value, only, pick
 from fedconvex.conformance.exams import Exam
-from fedconvex.conformance.family import DETERMINISTIC, Family
 from fedconvex.conformance.objectives import gradient, minimiser
 
 State = dict[str, Any]

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedconvex._check import bad, unknown, wrong_type
-from fedconvex.conformance.answer import Conformance
 from fedconvex.conformance.families import FAMILIES, Family
+from fedconvex.conformance.identified import Conformance
 from fedconvex.conformance.recognition import conform
 
 PUBLISHED = "published"

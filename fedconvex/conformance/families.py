@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from fedconvex.conformance import agnostic, averaging, compressed, corrected, feddyn, served
+from fedconvex.conformance.algorithm_family import DETERMINISTIC, Family
 from fedconvex.conformance.conventions import BASE, LOCAL, PARTIAL, Convention, Value, always, only, pick
 from fedconvex.conformance.exams import Exam
-from fedconvex.conformance.family import DETERMINISTIC, Family
 
 BATCHED = ("batches of two", "single rows", "fresh batches")
 ALL = (*DETERMINISTIC, "partial participation", *BATCHED)

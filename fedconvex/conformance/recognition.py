@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import bad, real, unknown, wrong_type
-from fedconvex.conformance.answer import Conformance, Exclusion, Line
 from fedconvex.conformance.closed_forms import checks
 from fedconvex.conformance.conventions import Reading
 from fedconvex.conformance.counterexample import counterexample
@@ -21,6 +20,7 @@ from fedconvex.conformance.diagnosis import diagnose
 from fedconvex.conformance.exams import ORDERS
 from fedconvex.conformance.families import FAMILIES, Family
 from fedconvex.conformance.floats import sent
+from fedconvex.conformance.identified import Conformance, Exclusion, Line
 from fedconvex.conformance.implementation import Abilities, abilities_of, answers, digest, limited, name_of
 from fedconvex.conformance.readings_search import Asked, Found, begun, count_outcomes, follow, nearest, predict, search
 

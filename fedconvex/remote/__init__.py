@@ -3,8 +3,8 @@
 from fedconvex.remote.credentials import TLS, Plain
 from fedconvex.remote.invitations import Incident, SiteWarning
 from fedconvex.remote.ledger import Limits
-from fedconvex.remote.roster import Roster
 from fedconvex.remote.site import Site
+from fedconvex.remote.site_roster import Roster
 from fedconvex.remote.sockets import Exchange, serve
 from fedconvex.remote.transports import in_process
 

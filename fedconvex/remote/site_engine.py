@@ -26,7 +26,7 @@ from fedconvex.remote.reports import statistic_of
 from fedconvex.traits import REFUSE, RENORMALISE, lost_reply
 
 if TYPE_CHECKING:
-    from fedconvex.remote.roster import Roster
+    from fedconvex.remote.site_roster import Roster
 
 _DENSE = 1_000_000  # entries up to which rows of zeros are dense
 

@@ -6,7 +6,7 @@ from fedconvex import _lazy
 
 if TYPE_CHECKING:
     from fedconvex.study.agreement import read_study
-    from fedconvex.study.checking import check_site
+    from fedconvex.study.site_check import check_site
     from fedconvex.study.site_settings import read_site
 
 __all__ = ["check_site", "read_site", "read_study"]

@@ -108,7 +108,7 @@ class FairQuestions:
 
     Parameters
     ----------
-    search : `fedconvex.study.comparing.Search`
+    search : `fedconvex.study.comparing_coordinator.Search`
         Whom to ask, and how rows are standardised.
     part, l2 : array (M,)
         Set of rows, and l2, of every model.

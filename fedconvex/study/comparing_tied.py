@@ -150,7 +150,7 @@ def tied_models(search: Any, part: np.ndarray, l2: np.ndarray) -> tuple[np.ndarr
 
     Parameters
     ----------
-    search : `fedconvex.study.comparing.Search`
+    search : `fedconvex.study.comparing_coordinator.Search`
         Whom to ask, and how rows are standardised.
     part, l2 : array (M,)
         Set of rows, and l2, of every model.

@@ -18,9 +18,9 @@ import numpy as np
 from fedconvex._check import bad
 from fedconvex._files import own_folder, write_together
 from fedconvex.analysis import AnalysisPlan, analyse_sites
+from fedconvex.comparison.comparison import Comparison
 from fedconvex.comparison.documents import document, text
 from fedconvex.comparison.page import page
-from fedconvex.comparison.result import Comparison
 from fedconvex.driver import run
 from fedconvex.models import LinearModel
 from fedconvex.remote import Exchange, Roster, messages
@@ -29,10 +29,9 @@ from fedconvex.remote.masks import KEYS
 from fedconvex.remote.messages import REFUSE
 from fedconvex.report.drawings import needs_page
 from fedconvex.study.agreement import INDICATOR, Study
-from fedconvex.study.comparing import compare_sites
+from fedconvex.study.comparing_coordinator import compare_sites
 from fedconvex.study.held_out import Scores, held_out_count
-from fedconvex.study.participation import DIGEST, HELLO, RESULT, RUN, STEP
-from fedconvex.study.questions import (
+from fedconvex.study.runs_asked import (
     L2S,
     TUNED,
     Question,
@@ -43,6 +42,7 @@ from fedconvex.study.questions import (
     with_l2,
 )
 from fedconvex.study.sealed_keys import CERTIFICATE, LACKS, PROOFS, ROOM, SIGNATURE, proofs_of
+from fedconvex.study.site_end import DIGEST, HELLO, RESULT, RUN, STEP
 from fedconvex.sweeps.answers_on_disk import alone_in
 
 _TURN = 10.0  # seconds of one exchange; a site that is lost is asked again until the study's deadline is over

@@ -19,7 +19,7 @@ from fedconvex.analysis.site_problems import LEAST
 from fedconvex.loss_traits import traits
 from fedconvex.models import LinearModel
 from fedconvex.study.agreement import Study
-from fedconvex.study.questions import Question
+from fedconvex.study.runs_asked import Question
 
 _LEAST = 10  # held-out rows below which nothing is said
 _Z = 1.959963984540054  # the normal distribution's quantile of 97.5 %

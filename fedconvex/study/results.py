@@ -8,7 +8,7 @@ import numpy as np
 
 from fedconvex._archives import arrays_in, json_of
 from fedconvex.remote.messages import Refused
-from fedconvex.study.questions import Question
+from fedconvex.study.runs_asked import Question
 
 RESULTS = {  # what may come back
     "analyse": ("analysis.txt", "analysis.json"),

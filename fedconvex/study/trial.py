@@ -16,9 +16,9 @@ import numpy as np
 from fedconvex._check import bad, whole
 from fedconvex.study.agreement import CATEGORY, INDICATOR, Study
 from fedconvex.study.certificates import SERVER, approve, credentials, make_authority, make_request
-from fedconvex.study.checking import check_site
 from fedconvex.study.coordination import coordinate
-from fedconvex.study.participation import take_part
+from fedconvex.study.site_check import check_site
+from fedconvex.study.site_end import take_part
 from fedconvex.study.site_settings import SiteSettings, read_site
 
 

@@ -28,7 +28,7 @@ from fedconvex.theorems.parts.assumptions import (
     sampling_share,
     where_taken,
 )
-from fedconvex.theorems.parts.formulas import Formula
+from fedconvex.theorems.parts.bound_formulas import Formula
 from fedconvex.theorems.parts.instances import (
     alike_logistic,
     all_ones,

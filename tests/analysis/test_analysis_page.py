@@ -11,10 +11,10 @@ from scipy import stats
 from fedconvex.analysis import analyse
 from fedconvex.analysis.client_checks import calibration_bins, client_fits
 from fedconvex.analysis.forest_plots import Line, axis_ends, forest
-from fedconvex.analysis.heterogeneity import summarise
 from fedconvex.analysis.page import _coefficients as coefficients
 from fedconvex.analysis.page import _lead as lead_of
 from fedconvex.analysis.page import page
+from fedconvex.analysis.site_differences import summarise
 from fedconvex.analysis.summary_text import p_is, places, ratio_text
 from fedconvex.cli import main
 from tests.test_page import Reader

@@ -12,7 +12,7 @@ import pytest
 from inference_data import oracle, published, spread, start
 from scipy import stats
 
-from fedconvex.analysis import analyse, covariances, heterogeneity, hypothesis_tests, response_families
+from fedconvex.analysis import analyse, covariances, hypothesis_tests, response_families, site_differences
 from fedconvex.analysis.newton_search import inverse_of, minimise
 
 pytestmark = pytest.mark.anywhere
@@ -109,13 +109,13 @@ def test_fair():
 
 def test_fair_heterogeneity():
     sites, own = site_fits("fair"), fit("fair", own=True)
-    everything = heterogeneity.common_effect(np.stack([s.b for s in sites]), np.stack([s.J for s in sites]))
+    everything = site_differences.common_effect(np.stack([s.b for s in sites]), np.stack([s.J for s in sites]))
     assert (everything.Q.statistic, everything.Q.df) == (near(70.7196932931, 12), 30)
-    slopes = [heterogeneity.slopes_of(s.b, s.J, range(1, 6)) for s in sites]
-    common = heterogeneity.common_effect(np.stack([b for b, _ in slopes]), np.stack([J for _, J in slopes]))
+    slopes = [site_differences.slopes_of(s.b, s.J, range(1, 6)) for s in sites]
+    common = site_differences.common_effect(np.stack([b for b, _ in slopes]), np.stack([J for _, J in slopes]))
     assert (common.Q.statistic, common.Q.df) == (near(20.9757270505, 12), 25)
     assert common.b[4] == near(-0.370825176831, 12)
-    ratio = heterogeneity.equal_slopes(own.N, np.array([s.N for s in sites]), 5)
+    ratio = site_differences.equal_slopes(own.N, np.array([s.N for s in sites]), 5)
     assert (ratio.statistic, ratio.df) == (near(25.5876352964, 11), 25)
 
 
@@ -126,7 +126,7 @@ def religious():
 
 def test_fair_meta_analysis_of_religious():
     """metafor: rma(b, v, method = "FE"), "DL", "REML" with test = "knha", and predict()."""
-    m = heterogeneity.summarise(*religious())
+    m = site_differences.summarise(*religious())
     assert m.common == near(-0.374495287935, 12) and m.Q.statistic == near(7.69421472227, 11) and m.Q.df == 5
     assert m.I2 == near(35.0161104, 9)
     dl = m.dersimonian_laird
@@ -143,7 +143,7 @@ def test_the_degrees_of_freedom_of_Q_matter():
     w = 1.0 / v
     Q = w @ (b - w @ b / w.sum()) ** 2
     wrong = (Q - 6) / (w.sum() - w @ w / w.sum())
-    assert wrong != pytest.approx(heterogeneity.summarise(b, v).dersimonian_laird.tau2, rel=0.1)
+    assert wrong != pytest.approx(site_differences.summarise(b, v).dersimonian_laird.tau2, rel=0.1)
     assert 100 * (Q - 6) / Q != pytest.approx(35.0161104, rel=0.1)
 
 
@@ -156,7 +156,7 @@ def test_diabetes():
     assert own.b[2] == near(8.49616903478, 12) and own.se(2) == near(0.714962721107, 12)
     sites = site_fits("diabetes")
     N = np.array([s.N for s in sites])
-    ratio = heterogeneity.equal_slopes(own.N, N, 4, 2.0 * N.sum() / 417, 417)
+    ratio = site_differences.equal_slopes(own.N, N, 4, 2.0 * N.sum() / 417, 417)
     assert (ratio.statistic, ratio.df, ratio.residual_df) == (near(0.472635531166, 12), 16, 417)
     assert ratio.p == pytest.approx(stats.f.sf(0.472635531166, 16, 417), rel=1e-10)
 

@@ -93,7 +93,7 @@ def _be(asked: dict[str, Any]) -> None:
 def _serve() -> None:
     import fedconvex.cli.study
     import fedconvex.study.coordination
-    import fedconvex.study.participation  # noqa: F401
+    import fedconvex.study.site_end  # noqa: F401
 
     running = set()
     for line in sys.stdin:

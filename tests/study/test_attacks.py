@@ -29,9 +29,9 @@ from fedconvex.study import certificates, check_site, read_site
 from fedconvex.study.audit_log import read_log
 from fedconvex.study.certificates import SERVER, SITE, approve, credentials, make_request
 from fedconvex.study.held_out import Losses
-from fedconvex.study.participation import HELLO, RESULT, RUN
-from fedconvex.study.questions import questions
+from fedconvex.study.runs_asked import questions
 from fedconvex.study.sealed_keys import CERTIFICATE, PROOFS, SIGNATURE, Seals, proofs_of
+from fedconvex.study.site_end import HELLO, RESULT, RUN
 from fedconvex.study.trial import _free_port as free_port
 from tests.study.test_network import STUDY as WARDS
 from tests.study.test_network import certified, met, study_in
@@ -455,7 +455,7 @@ def test_join_says_whether_to_try_again(tmp_path, monkeypatch, capsys, said, sta
         raise ConnectionError(said)
 
     written(tmp_path)
-    monkeypatch.setattr("fedconvex.study.participation.take_part", lost)
+    monkeypatch.setattr("fedconvex.study.site_end.take_part", lost)
     assert main(["study", "join", str(tmp_path / "study.toml"), str(tmp_path / "va.toml"), "--yes"]) == status
     assert said in capsys.readouterr().out
 

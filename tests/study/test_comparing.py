@@ -25,11 +25,11 @@ from fedconvex.remote.messages import Refused
 from fedconvex.study import comparing_answers, comparing_site, read_site, read_study
 from fedconvex.study.agreement import USUAL
 from fedconvex.study.audit_log import read_log
-from fedconvex.study.checking import check_site
 from fedconvex.study.comparing_fair import FairStep
 from fedconvex.study.coordination import Coordinator
-from fedconvex.study.participation import Participant
-from fedconvex.study.questions import questions
+from fedconvex.study.runs_asked import questions
+from fedconvex.study.site_check import check_site
+from fedconvex.study.site_end import Participant
 from tests.study_text import wards
 
 VALUES = {True: ["no", "yes"], 3: ["no", "some", "yes"]}

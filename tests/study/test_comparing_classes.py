@@ -11,8 +11,8 @@ import pytest
 from fedconvex import Federation, Problem
 from fedconvex.losses import Softmax
 from fedconvex.study import comparing_site
-from fedconvex.study.comparing import Search
-from fedconvex.study.questions import questions
+from fedconvex.study.comparing_coordinator import Search
+from fedconvex.study.runs_asked import questions
 from tests.study.test_comparing import alike, conducted, pooled, written
 
 LIMITS = "parameters = 0.5\nsummed = 1e5\nshare = 1e5\n"

@@ -15,7 +15,7 @@ from fedconvex.remote.messages import Refused
 from fedconvex.study import comparing_answers, comparing_site
 from fedconvex.study.audit_log import read_log
 from fedconvex.study.comparing_tied import TieSearch, gap_of
-from fedconvex.study.questions import questions
+from fedconvex.study.runs_asked import questions
 from tests.study.test_comparing import conducted, pooled, written
 
 

@@ -13,7 +13,7 @@ from fedconvex.remote.masks import CIRCLE, KEYS
 from fedconvex.remote.messages import ASK, JOIN, MEASURE, REFUSE, STATISTIC, Request, fingerprint
 from fedconvex.study.audit_log import read_log
 from fedconvex.study.coordination import Coordinator
-from fedconvex.study.participation import DIGEST, HELLO, RESULT, RUN, STEP
+from fedconvex.study.site_end import DIGEST, HELLO, RESULT, RUN, STEP
 from tests.study.test_study import members, message, written
 from tests.study.test_what_sites_keep import SOLVE
 

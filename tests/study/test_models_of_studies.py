@@ -10,7 +10,7 @@ import pytest
 from fedconvex.analysis import analyse
 from fedconvex.study import check_site, read_site, read_study
 from fedconvex.study.model_formula import formula
-from fedconvex.study.questions import questions
+from fedconvex.study.runs_asked import questions
 from fedconvex.study.trial import try_study
 from tests.study.test_study import SITES, STUDY, conducted, pooled, tables, written
 

@@ -21,8 +21,8 @@ from fedconvex.study import agreement, check_site, held_out, read_site, read_stu
 from fedconvex.study.audit_log import AuditLog, read_log
 from fedconvex.study.coordination import Coordinator, Stopped
 from fedconvex.study.drafting import draft
-from fedconvex.study.participation import DIGEST, HELLO, RESULT, RUN, STEP, Participant
-from fedconvex.study.questions import questions
+from fedconvex.study.runs_asked import questions
+from fedconvex.study.site_end import DIGEST, HELLO, RESULT, RUN, STEP, Participant
 
 SITES = ("cleveland", "hungarian", "switzerland", "va")
 STUDY = """\

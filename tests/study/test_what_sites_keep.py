@@ -16,8 +16,8 @@ from fedconvex.remote import Limits, messages
 from fedconvex.remote.messages import JOIN, Request
 from fedconvex.study import audit_log, check_site, read_site
 from fedconvex.study.audit_log import AuditLog, read_log
-from fedconvex.study.participation import HELLO, RESULT, RUN, Participant, take_part
-from fedconvex.study.questions import questions
+from fedconvex.study.runs_asked import questions
+from fedconvex.study.site_end import HELLO, RESULT, RUN, Participant, take_part
 from fedconvex.sweeps.answers_on_disk import alone_in
 from tests.study.test_study import SITES, STUDY, conducted, message, pooled, written
 

@@ -17,8 +17,8 @@ from fedconvex.remote.messages import JOIN, unsaid
 from fedconvex.study.agreement import read_study
 from fedconvex.study.certificates import SITE, credentials
 from fedconvex.study.coordination import Coordinator
-from fedconvex.study.participation import Participant
 from fedconvex.study.sealed_keys import Seals
+from fedconvex.study.site_end import Participant
 from fedconvex.study.site_settings import read_site
 from fedconvex.sweeps.answers_on_disk import alone_in
 

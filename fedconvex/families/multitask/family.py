@@ -40,7 +40,7 @@ FAMILY = Family(
         "theorems.mocha_sigma": "theorems.mocha_sigma",
         "theorems.joint_mocha": "theorems.joint_mocha",
         "estimators.multitask": "estimator",
-        "estimators.multitask_fit": "estimator.fitting",
+        "estimators.multitask_fit": "estimator.task_fits",
         "estimators.choosing": "estimator.choosing",
     },
 )

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from fedconvex.analysis.heterogeneity import confounded
+from fedconvex.analysis.site_differences import confounded
 from fedconvex.papers.findings import Claim, Experiment, Findings, Progress
 from fedconvex.papers.finished_parts import finished_part
 from fedconvex.papers.inference.batched_fits import Batch, Fits, fit

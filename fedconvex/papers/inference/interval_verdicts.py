@@ -12,7 +12,7 @@ import numpy as np
 from scipy import stats
 
 from fedconvex.analysis import analyse
-from fedconvex.analysis.heterogeneity import summarise
+from fedconvex.analysis.site_differences import summarise
 from fedconvex.papers.inference.batched_fits import Batch, Fits, fit
 from fedconvex.papers.inference.simulated_sites import Drawn
 

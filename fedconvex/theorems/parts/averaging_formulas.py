@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedconvex.theorems.parts.formulas import Formula
+from fedconvex.theorems.parts.bound_formulas import Formula
 
 START = "D**2 / (2 * eta * tau * T)"
 

@@ -13,7 +13,7 @@ from scipy import stats
 from fedconvex._check import bad, wrong_type
 from fedconvex.constants import Constants
 from fedconvex.problems import Problem
-from fedconvex.theorems.parts.formulas import Formula
+from fedconvex.theorems.parts.bound_formulas import Formula
 from fedconvex.theorems.parts.quantities import EXACT, SAMPLE, Exact, Sample, deterministic
 from fedconvex.theorems.parts.rounding import Found, rounding
 from fedconvex.theorems.parts.scope import Scope
@@ -250,7 +250,7 @@ class Theorem(NamedTuple):
     space : Space, optional
         Where `tightest` looks for instances (`fedconvex.theorems.parts.tiny`).
     formula : Formula or mapping from str to Formula, optional
-        The bound as it is printed (`fedconvex.theorems.parts.formulas`); where it differs from run to run, by the
+        The bound as it is printed (`fedconvex.theorems.parts.bound_formulas`); where it differs from run to run, by the
         source that bounds name.
 
     Examples

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.theorems.parts.formulas import Formula
+from fedconvex.theorems.parts.bound_formulas import Formula
 
 SIGNS = {
     "eta": r"\mu",

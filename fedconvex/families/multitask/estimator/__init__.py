@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedconvex._check import among, bad
 from fedconvex.estimators.given_rows import Rows, checked_rows
-from fedconvex.families.multitask.estimator.fitting import MultiTaskFit
+from fedconvex.families.multitask.estimator.task_fits import MultiTaskFit
 from fedconvex.loss_traits import traits
 from fedconvex.losses import Hinge, Logistic, SmoothedHinge, Softmax, Squared
 

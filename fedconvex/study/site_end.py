@@ -28,12 +28,12 @@ from fedconvex.remote.messages import REFUSE, UNKNOWN, Refused, unsaid
 from fedconvex.study.agreement import Study
 from fedconvex.study.audit_log import AuditLog
 from fedconvex.study.certificates import SITE, credentials
-from fedconvex.study.checking import check_site
 from fedconvex.study.counted_apart import Apart
 from fedconvex.study.held_out import Scores, losses_at, parted
-from fedconvex.study.questions import L2S, TUNED, Question, is_tuned, l2_of, with_l2
 from fedconvex.study.results import check_result, room
+from fedconvex.study.runs_asked import L2S, TUNED, Question, is_tuned, l2_of, with_l2
 from fedconvex.study.sealed_keys import LACKS, PROOFS, ROOM, Seals
+from fedconvex.study.site_check import check_site
 from fedconvex.study.site_settings import SiteSettings
 from fedconvex.sweeps.answers_on_disk import alone_in
 

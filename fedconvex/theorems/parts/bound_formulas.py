@@ -171,7 +171,7 @@ class Formula(NamedTuple):
 
         Examples
         --------
-        >>> from fedconvex.theorems.parts.formulas import Formula
+        >>> from fedconvex.theorems.parts.bound_formulas import Formula
         >>> print(Formula({"start": "L * D**2 / h"}, {"h": "2 * T"}).paragraph("E"))
         \[ E \le \frac{L D^{2}}{h} \]
         with $h = 2 T$, where $L$ is the smoothness of every client, $D$ the distance $\|w_0 - w^*\|$, $T$ the rounds.
@@ -190,7 +190,7 @@ def symbols_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
     Examples
     --------
     >>> from fedconvex.constants import Constants
-    >>> from fedconvex.theorems.parts.formulas import symbols_of
+    >>> from fedconvex.theorems.parts.bound_formulas import symbols_of
     >>> symbols_of({"constants": Constants(L=2.0), "rounds": 5})
     {'eta_g': 1.0, 'gamma': 0.0, 'T': 5, 'L': 2.0}
     """
@@ -261,7 +261,7 @@ def latex_of(text: str, signs: Mapping[str, str] = MappingProxyType(SIGNS)) -> s
 
     Examples
     --------
-    >>> from fedconvex.theorems.parts.formulas import latex_of
+    >>> from fedconvex.theorems.parts.bound_formulas import latex_of
     >>> print(latex_of("4 * tau * eta**2 * L * sigma2"), latex_of("D**2 / (2 * eta * tau * T)"))
     4 \tau \eta^{2} L \sigma^2 \frac{D^{2}}{2 \eta \tau T}
     >>> print(latex_of("eta * sum_i(p**2 * v)"))

@@ -18,10 +18,10 @@ from fedconvex._check import bad
 from fedconvex.analysis.over_sites import Asking
 from fedconvex.analysis.site_answers import symmetric
 from fedconvex.comparison.comparing import Settings
+from fedconvex.comparison.comparison import Comparison, Scored
 from fedconvex.comparison.contenders import METHODS
 from fedconvex.comparison.cross_validation import L2S, Tuned, tuned_by_sums
 from fedconvex.comparison.outcomes import Joining, Outcome, judged_by, worst_of
-from fedconvex.comparison.result import Comparison, Scored
 from fedconvex.comparison.scores import Measures
 from fedconvex.comparison.skewed_intervals import UNKNOWN
 from fedconvex.loss_traits import traits

@@ -15,7 +15,7 @@ from fedconvex.study.agreement import CATEGORY, Study
 from fedconvex.study.audit_log import read_log
 from fedconvex.study.certificates import SITE, credentials
 from fedconvex.study.preparing import Finding, Prepared, prepared
-from fedconvex.study.questions import Question, questions
+from fedconvex.study.runs_asked import Question, questions
 from fedconvex.study.site_settings import SiteSettings
 from fedconvex.tables.frame import Frame
 from fedconvex.tables.reading import read_frame
