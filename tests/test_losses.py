@@ -459,3 +459,5 @@ def test_roots_of_dual_steps_where_newton_starts_hundreds_of_steps_away(q, z):
     np.testing.assert_allclose(q * math.exp(t), z - t, rtol=1e-12)
     t = logit_root(z, q, 0.0)
     np.testing.assert_allclose(q * math.exp(t) / (1.0 + math.exp(t)), -(t + z), rtol=1e-12)
+    for u in (0.0, 1.0):  # at u = 1 by symmetry: no digits of s near 1 are lost, however large q
+        np.testing.assert_allclose(logit_root(z, q, u), -logit_root(-z, q, 1.0 - u), rtol=1e-14)

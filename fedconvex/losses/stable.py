@@ -119,7 +119,8 @@ def log_root_between(q, s):
 def logit_root(z, q, u):
     """Return the t with t + z + q (s(t) - u) = 0, s(t) = 1/(1 + e^-t), for q >= 0, by safeguarded Newton steps.
 
-    For q of many digits these are too many from -z: e^t/2 <= s(t) <= e^t for t <= 0, and 1 - s(t) = s(-t).
+    s - u is (1 - u) - s(-t) for t > 0: with u = 1 nothing cancels. For q of many digits the steps are too many from -z:
+    e^t/2 <= s(t) <= e^t for t <= 0, and 1 - s(t) = s(-t).
     """
     low, high = -z - q * (1.0 - u), -z + q * u  # s in (0, 1) brackets the root
     t = min(max(-z, low), high)
@@ -132,8 +133,8 @@ def logit_root(z, q, u):
     last = math.inf
     for _ in range(200):
         e = math.exp(-abs(t))
-        s = (1.0 if t > 0.0 else e) / (1.0 + e)
-        f = t + z + q * (s - u)
+        tail = e / (1.0 + e)  # s(-|t|): near 1 the digits of s are those of 1 - s
+        f = t + z + q * ((1.0 - u) - tail if t > 0.0 else tail - u)
         if f > 0.0:
             high = t
         else:
