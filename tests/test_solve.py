@@ -11,7 +11,7 @@ from fedconvex import Exponential, Federation, Hinge, Logistic, Problem, Smoothe
 from fedconvex.penalties import L1
 from fedconvex.solvers import choice
 from fedconvex.solvers.kinked import smoothing
-from fedconvex.solvers.smooth import newton
+from fedconvex.solvers.smooth import newton, quasi_newton
 
 pytestmark = pytest.mark.compiled_if_slow
 
@@ -427,14 +427,32 @@ def test_solvers_are_chosen_by_what_they_ask_for():
     assert not any(solver.fits(Problem(signs, Hinge())) for solver in choice.SOLVERS if choice.KINKED in solver.needs)
 
 
+@pytest.mark.parametrize("most", [0, 3, 100])
+def test_truncated_newton_goes_on_where_quasi_newton_steps_have_not_ended(most, monkeypatch):
+    """Columns of scales from 1e-3 to 1e3, which gradients alone are slow on."""
+    monkeypatch.setattr(quasi_newton, "FEW", most)
+    rng = np.random.default_rng(11)
+    X = rng.normal(size=(60, 12)) * np.geomspace(1e-3, 1e3, 12)
+    y = rng.choice([-1.0, 1.0], 60)
+    problem = Problem(Federation.from_arrays(X, y, np.arange(60) % 3), Logistic(), 1e-4)
+    begun = quasi_newton.approach_blindly(problem, np.zeros(12), 1e-12)
+    found = newton.quasi_newton(problem, np.zeros(12), 1e-10, 0.0)
+    assert begun.evaluations > most and float(begun.g @ begun.g) > 2e-4 * 1e-12
+    np.testing.assert_allclose(begun.g, problem.value_gradient(begun.w)[1], rtol=1e-12)
+    assert found.iterations > begun.evaluations * (most < 100)
+    direct = problem.solve()
+    assert found.gap <= 1e-10 * (1.0 + direct.value)
+    assert direct.lower - 1e-15 <= found.value <= direct.value + found.gap
+
+
 @pytest.mark.slow
 def test_more_features_than_a_quarter_of_the_rows_need_no_hessian():
-    """Truncated Newton steps end where direct ones do, and both are certified."""
+    """Quasi-Newton steps end where direct ones do, and both are certified."""
     rng = np.random.default_rng(5)
     X = rng.normal(size=(600, 500)) / np.sqrt(500.0)
     y = np.sign(X @ rng.normal(size=500) + 0.3 * rng.normal(size=600))
     wide = Problem(Federation.from_arrays(X, y, np.arange(600) % 3), Logistic(), 1e-3)
-    assert choice.first_fit(choice.SOLVERS, wide).function == "truncated_newton"
+    assert choice.first_fit(choice.SOLVERS, wide).function == "quasi_newton"
     for other in (Problem(wide.federation, Logistic()), Problem(wide.federation, Squared(), 1e-3)):
         assert choice.first_fit(choice.SOLVERS, other).function == "newton"
     best, direct = wide.solve(), newton.newton(wide, np.zeros(500), None, 0.0)

@@ -82,13 +82,11 @@ STARTS = (
     Solver("smooth.newton", "solve_part", (STRONGLY_CONVEX, _NOT_QUADRATIC, _CURVED, DIRECT, _PARTS_ENOUGH, _ALL_ROWS)),
 )
 # (problem, flat start, tol, when the clock began) -> Solution
+_GRADIENTS = (_ONE_SCORE, STRONGLY_CONVEX, _NO_FREE, _NOT_QUADRATIC, _CURVED)  # lead to a certified minimum
 SMOOTH = (
-    Solver(
-        "smooth.newton",
-        "truncated_newton",
-        (LOW, DENSE, _ONE_SCORE, STRONGLY_CONVEX, _NO_FREE, _NOT_QUADRATIC, _CURVED),
-    ),
+    Solver("smooth.newton", "quasi_newton", (LOW, DENSE, *_GRADIENTS)),
     Solver("smooth.newton", "newton", (DIRECT,)),
+    Solver("smooth.newton", "quasi_newton", _GRADIENTS),
     Solver("smooth.newton", "truncated_newton"),
 )
 SOLVERS = (

@@ -16,6 +16,7 @@ from fedconvex.solvers.certificates.bands import damped_newton, line_minimum
 from fedconvex.solvers.certificates.factor import Factor
 from fedconvex.solvers.certificates.gaps import Certificate, bounded_gap, certified_gap, least_value
 from fedconvex.solvers.objective import Objective
+from fedconvex.solvers.smooth.quasi_newton import Point, approach_blindly
 from fedconvex.solvers.solution import Solution
 
 MAX_ITERATIONS = 500
@@ -152,18 +153,28 @@ def _backtrack(
     return None, tried
 
 
-@np.errstate(over="ignore", invalid="ignore")
 def truncated_newton(problem: Objective, w: np.ndarray, tol: float | None, start: float) -> Solution:
     """Newton's method whose systems are solved by conjugate gradients to a shrinking accuracy."""
-    F, g = problem.value_gradient(w)
-    evaluations, size0 = 1, float(np.linalg.norm(g))
-    if w.any():  # what counts as small does not depend on the start
-        size0 = max(size0, float(np.linalg.norm(problem.value_gradient(np.zeros(w.size))[1])))
-    target = 1e-13 * max(size0, 1e-300)
+    return _truncated(problem, Point(w, *problem.value_gradient(w), 1), tol, start)
+
+
+def quasi_newton(problem: Objective, w: np.ndarray, tol: float | None, start: float) -> Solution:
+    """Quasi-Newton steps, and where they have not led to the accuracy, truncated Newton steps from there."""
+    return _truncated(problem, approach_blindly(problem, w, tol), tol, start)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _truncated(problem: Objective, begin: Point, tol: float | None, start: float) -> Solution:
+    (w, F, g, evaluations), size0, target = begin, 0.0, 0.0
     for _ in range(MAX_ITERATIONS):
-        size = float(np.linalg.norm(g))
-        gap = bounded_gap(problem, w, F, g, 0.0 * g).gap
-        if size <= target or (math.isfinite(gap) and tol is not None and gap <= tol * (1.0 + abs(F - gap))):
+        size, gap = float(np.linalg.norm(g)), bounded_gap(problem, w, F, g, 0.0 * g).gap
+        if math.isfinite(gap) and tol is not None and gap <= tol * (1.0 + abs(F - gap)):
+            break
+        if size0 == 0.0:  # what counts as small does not depend on the start
+            at_zero = problem.value_gradient(np.zeros(w.size))[1] if w.any() else g
+            size0 = max(size, float(np.linalg.norm(at_zero)), 1e-300)
+            target = 1e-13 * size0
+        if size <= target:
             break
         accuracy = min(0.1, math.sqrt(size / size0))
         if problem.traits.quadratic:  # one system is all of it

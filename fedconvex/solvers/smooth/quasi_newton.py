@@ -1,9 +1,11 @@
-"""Limited-memory BFGS from the Hessian of a part of the rows: large problems solved with few or no full Hessians.
+"""Limited-memory BFGS: large problems solved with few or no full Hessians.
 
-Nocedal and Wright, "Numerical Optimization" (2006), Algorithms 7.4 and 7.5, where H_0 is a factor of the Hessian at the
-model where the search begins, made of the rows that bend most; scaled by s'y/(y'H_0 y) as in (7.20). Several outputs
-have one block each. A shift of all classes changes no probability, and the blocks do not know of it: H_0 is projected
-onto models whose classes sum to zero, where minimisers lie. What is found is a start for the methods that certify.
+Nocedal and Wright, "Numerical Optimization" (2006), Algorithms 7.4 and 7.5, with H_0 scaled by s'y/(y'H_0 y) as in
+(7.20). Where rows are many for each feature, H_0 is a factor of the Hessian at the model where the search begins, made
+of the rows that bend most. Several outputs have one block each. A shift of all classes changes no probability, and the
+blocks do not know of it: H_0 is projected onto models whose classes sum to zero, where minimisers lie. Where a Hessian
+would cost more than the search, H_0 is a multiple of the identity, at first by the curvature along the gradient. What
+is found is a start for the methods that certify.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.rows.hessians import weighted_gram
 
 PAIRS = 20  # of steps and changes of the gradient
+MOST = 500  # steps of a search
+FEW = 100  # of one that knows no curvature: if it has not ended by then, systems with the Hessian are cheaper
 SHARE = 0.8  # of the curvature that the rows of H_0 have
 
 
@@ -67,6 +71,22 @@ class _Blocks(NamedTuple):
         return (W - W.mean(axis=0)).ravel()
 
 
+class _Scale(NamedTuple):
+    """H_0: a number."""
+
+    factor: float
+
+    @classmethod
+    def along(cls, problem: Objective, w: np.ndarray, g: np.ndarray) -> _Scale:
+        """Return the inverse of the curvature along the gradient g at a flat model."""
+        bend = float(g @ problem.hessian_product(w)(g))
+        return cls(float(g @ g) / bend if bend > 0.0 else 1.0)
+
+    def solve(self, g: np.ndarray) -> np.ndarray:
+        """H_0 g."""
+        return self.factor * g
+
+
 def _largest(h: np.ndarray, most: int) -> np.ndarray:
     """Return h with zeros but for the largest entries, of which a part stands for all where there are very many."""
     order = np.argsort(h)[::-1]
@@ -111,7 +131,6 @@ def approach(problem: Objective, w: np.ndarray | None, tol: float | None) -> tup
 
     The search begins at w if it is given; if not, an eighth of the rows or less leads most of the way.
     """
-    goal = 1e-13 if tol is None else 0.5 * tol
     if w is None:
         w, (n, d) = np.zeros(problem.size), problem.federation.X.shape
         if n >= 8 * d and bool((problem.per_row > 0.0).all()):
@@ -120,10 +139,35 @@ def approach(problem: Objective, w: np.ndarray | None, tol: float | None) -> tup
         inverse = _Blocks.at(problem, w)
     except (np.linalg.LinAlgError, ValueError):
         return w, 0
-    evaluate, memory, w = _evaluation(problem), _Memory(), inverse.centre(w)
-    F, g = evaluate(w)
-    u, evaluations = inverse.solve(g), 1
-    for _ in range(500):
+    evaluate, w = _evaluation(problem), inverse.centre(w)
+    end = _search(problem, evaluate, Point(w, *evaluate(w), 1), tol, inverse, MOST)
+    return end.w, end.evaluations
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def approach_blindly(problem: Objective, w: np.ndarray, tol: float | None) -> Point:
+    """Return what `approach` does, of one output, from no more of the Hessian than one product."""
+    F, g = problem.value_gradient(w)
+    return _search(problem, problem.value_gradient, Point(w, F, g, 1), tol, _Scale.along(problem, w, g), FEW)
+
+
+class Point(NamedTuple):
+    """Where a search stands."""
+
+    w: np.ndarray
+    F: float
+    g: np.ndarray
+    evaluations: int
+
+
+def _search(
+    problem: Objective, evaluate: Any, begin: Point, tol: float | None, inverse: _Blocks | _Scale, most: int
+) -> Point:
+    """Return where at most so many steps lead."""
+    goal, memory = 1e-13 if tol is None else 0.5 * tol, _Memory()
+    w, F, g, evaluations = begin
+    u = inverse.solve(g)
+    for _ in range(most):
         step = memory.direction(g, u)
         slope = float(g @ step)
         if not float(g @ g) > 2.0 * problem.l2 * goal * (1.0 + abs(F)) or not slope > 1e-14 * (1.0 + abs(F)):
@@ -135,7 +179,7 @@ def approach(problem: Objective, w: np.ndarray | None, tol: float | None) -> tup
         new = inverse.solve(g_new)
         memory.add(-t * step, g_new - g, new - u)
         w, F, g, u = w - t * step, F_new, g_new, new
-    return w, evaluations
+    return Point(w, F, g, evaluations)
 
 
 def _backtrack(evaluate: Any, w: np.ndarray, F: float, step: np.ndarray, slope: float) -> tuple[float, float, Any, int]:
