@@ -10,7 +10,7 @@ import numpy as np
 
 from fedconvex._check import Rng, bad, finite, numeric, takes_rng, whole, wrong_type
 from fedconvex.draws import _GOLDEN, Draws, key_from_seed
-from fedconvex.driver import defaults
+from fedconvex.driver import defaults, parts_checks
 from fedconvex.driver.threads import Threads
 from fedconvex.fields import rules_of
 from fedconvex.methods.parts.automatic_steps import resolved
@@ -92,13 +92,11 @@ class Engine:
 
     ahead: Any = None  # computes the states of many rounds together
     durable: Any = None  # the memory that a checkpoint holds
+    checked = False  # whether the parts have returned what they must, once
     may_miss = False  # whether there may be no value, NaN, of a sound state: clients who do not answer
 
     def __init__(self, method: Any, problem: Any, key: np.uint64, trajectories: Any, threads: int | None) -> None:
-        if isinstance(method, type):
-            raise wrong_type("run: method", "be an instance", method.__name__, f"pass {method.__name__}(...)")
-        if not hasattr(method, "init") or not (hasattr(method, "local") or hasattr(method, "round")):
-            raise wrong_type("run: method", "have init, and local or round", type(method).__name__)
+        parts_checks.check_method(method)
         check_problem(method, problem)
         if hasattr(problem, "engine"):
             raise wrong_type("iterate: problem", "have its rows here", f"{problem!r}", "use run(..., transport=...)")
@@ -124,7 +122,9 @@ class Engine:
         if w0.shape not in (shape, shape[1:]):
             raise bad("run: start", f"have shape {shape[1:]} or {shape}", f"{w0.shape}")
         finite("run: start", w0)
-        return defaults.first_state(self.method, self.server, np.broadcast_to(w0, shape).copy())
+        state = defaults.first_state(self.method, self.server, np.broadcast_to(w0, shape).copy())
+        parts_checks.check_state(self.method, "init", state, self.R)
+        return state
 
     def loop(self, state: Any, t: int, limit: int | None) -> Iterator[tuple[int, Any]]:
         """Yield (t, state) forever, or up to the limit."""
@@ -170,7 +170,12 @@ class Engine:
         """One message to all clients of the round, and their replies."""
         method, problem = self.method, self.problem
         message = method.broadcast(state)
-        reply, self.memory = self.threads.local(method, problem, message, clients, self.memory, draws)
+        if not self.checked:
+            parts_checks.check_message(method, message, self.R)
+        answer = self.threads.local(method, problem, message, clients, self.memory, draws)
+        if not self.checked:
+            parts_checks.check_answer(method, answer, clients.shape)
+        reply, self.memory = answer
         if hasattr(method, "send"):  # what all clients of the round agree on together: masks
             reply = method.send(problem, reply, clients, draws)
             self.floats_down += getattr(reply, "relayed", 0) // self.R
@@ -178,6 +183,9 @@ class Engine:
         own = hasattr(reply, "counted")
         self.floats_up += int(getattr(reply, *reply.counted).sum()) // self.R if own else floats_of(reply, self.R)
         state = method.aggregate(state, clients, weights, reply)
+        if not self.checked:
+            parts_checks.check_state(method, "aggregate", state, self.R)
+            self.checked = True
         return method.settle(self.server, state) if hasattr(method, "settle") else state
 
     def floats_to(self, message: Any, clients: np.ndarray) -> int:

@@ -221,6 +221,9 @@ def check_loss(who: str, loss: Any, y: np.ndarray) -> None:
     if isinstance(loss, type) or not (isinstance(loss, tuple) and hasattr(loss, "value")):
         cure = f"pass {loss.__name__}()" if isinstance(loss, type) else "use one of fedconvex.losses"
         raise wrong_type(f"{who}.loss", "be a loss, a NamedTuple with value and slope", f"{loss!r}", cure)
+    slope = "slopes" if hasattr(loss, "n_classes") else "slope"
+    if not hasattr(loss, slope):
+        raise wrong_type(f"{who}.loss", f"have a {slope}", f"{loss!r} without", f"define {slope}, its derivative")
     if hasattr(loss, "check_labels"):
         loss.check_labels(y)
 

@@ -1,0 +1,62 @@
+"""What a method's parts must return: asked in the first round of a run, because wrong axes may give wrong numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedconvex._check import bad, wrong_type
+
+PARTS = ("init", "broadcast", "local", "aggregate")
+
+
+def check_method(method: Any) -> None:
+    """Raise unless the method is an instance, with the parts of a federated or of a centralised one."""
+    name = type(method).__name__
+    if isinstance(method, type):
+        raise wrong_type("run: method", "be an instance", method.__name__, f"pass {method.__name__}(...)")
+    lacks = [part for part in PARTS if not hasattr(method, part)]
+    if "init" in lacks or (lacks and not hasattr(method, "round")):
+        raise wrong_type("run: method", f"have {', '.join(PARTS)}; or init and round", f"{name} without {lacks[0]}")
+
+
+def check_state(method: Any, part: str, state: Any, R: int) -> None:
+    """Raise unless a part returned a state that can be kept and measured, of R trajectories."""
+    who = f"{type(method).__name__}.{part}"
+    _named(who, "a state", state)
+    if not (hasattr(method, "measure") or hasattr(state, "w")):
+        cure = "or define measure(problem, state)"
+        raise wrong_type(who, "return a state with a field w, the models (R, *model)", type(state).__name__, cure)
+    if np.shape(getattr(state, "w", ())) and len(state.w) != R:
+        raise bad(who, f"return models w (R, *model) of R = {R} trajectories", f"shape {np.shape(state.w)}")
+
+
+def check_message(method: Any, message: Any, R: int) -> None:
+    """Raise unless the message has arrays that begin with the axis of R trajectories."""
+    who = f"{type(method).__name__}.broadcast"
+    _named(who, "a message", message)
+    _axes(who, message, (R,), "R = {} trajectories")
+
+
+def check_answer(method: Any, answer: Any, shape: tuple[int, int]) -> None:
+    """Raise unless an answer is memory and a reply, whose arrays begin with axes of R trajectories and m clients."""
+    who = f"{type(method).__name__}.local"
+    if not isinstance(answer, (tuple, list)) or hasattr(answer, "_fields") or len(answer) != 2:
+        raise wrong_type(
+            who, "return two things, the reply and the memory", type(answer).__name__, "return reply, memory"
+        )
+    _named(who, "a reply", answer[0])
+    _axes(who, answer[0], shape, "R, m = {}, {} trajectories and clients")
+
+
+def _named(who: str, what: str, x: Any) -> None:
+    if not hasattr(x, "_fields"):
+        raise wrong_type(who, f"return {what} that is a named tuple of arrays", type(x).__name__)
+
+
+def _axes(who: str, x: Any, shape: tuple[int, ...], words: str) -> None:
+    for name, a in zip(x._fields, x, strict=True):
+        if isinstance(a, np.ndarray) and a.ndim and a.size and a.shape[: len(shape)] != shape:
+            must = f"return arrays that begin with {words.format(*shape)}"
+            raise bad(who, must, f"{type(x).__name__}.{name} of shape {np.shape(a)}")
