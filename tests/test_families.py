@@ -1,12 +1,15 @@
 """What families declare is all that they have, and modules are found by the names they had before they moved."""
 
 import ast
+import sys
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from fedconvex import _moved, families, methods
+from fedconvex.families.all_theorems import collected
 from fedconvex.papers import EXPERIMENTS
 from fedconvex.registry import methods as registered
 from fedconvex.theorems import THEOREMS
@@ -51,3 +54,27 @@ def test_methods_of_a_family_are_public_and_on_the_command_line(name):
 def test_theorems_and_experiments_of_families_are_among_all():
     assert {"adaboost", "boosting-descent", "fedmultiboost", "mocha-gap", "mocha-sigma", "joint-mocha"} < {*THEOREMS}
     assert {"multiboost", "boosting-guises", "mocha-har", "har"} < {*EXPERIMENTS}
+
+
+def test_a_constant_that_a_file_lacks_is_named():
+    with pytest.raises(TypeError, match=r"fedconvex\.registry: FAMILY must be a Family; got none: write FAMILY = Fam"):
+        families.constant("fedconvex.registry", "FAMILY", families.Family)
+    with pytest.raises(TypeError, match=r"Thing: THEOREMS must be a tuple; got Theorem: write THEOREMS = \(Theorem"):
+        collected([module_of(THEOREMS["svrg"])])
+    with pytest.raises(TypeError, match=r"Thing: THEOREMS must be a tuple of theorems; got int"):
+        collected([module_of((1,))])
+
+
+def test_theorems_of_one_name_and_checks_without_a_method_are_refused():
+    svrg = THEOREMS["svrg"]
+    with pytest.raises(ValueError, match=r"Thing: Theorem.name must be its own; got 'svrg', another theorem's"):
+        collected([module_of((svrg, svrg))])
+    with pytest.raises(ValueError, match=r"Theorem svrg: checks must have a method; got one without: give it method="):
+        collected([module_of((svrg._replace(method=None),))])
+
+
+def module_of(theorems):
+    """A module of such theorems, to be imported by its name."""
+    sys.modules["Thing"] = ModuleType("Thing")
+    sys.modules["Thing"].THEOREMS = theorems
+    return sys.modules["Thing"]

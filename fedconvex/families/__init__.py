@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
-__all__ = ["FAMILIES", "Family", "Option", "declared", "loaded", "moved"]
+__all__ = ["FAMILIES", "Family", "Option", "constant", "declared", "loaded", "moved"]
 
 FAMILIES = ("multitask", "boosting", "survival")
 
@@ -50,7 +50,23 @@ class Family(NamedTuple):
 
 def declared() -> dict[str, Family]:
     """Return what families declare, by their names."""
-    return {name: import_module(f"{__name__}.{name}.family").FAMILY for name in FAMILIES}
+    return {name: constant(f"{__name__}.{name}.family", "FAMILY", Family) for name in FAMILIES}
+
+
+def constant(module: str, name: str, kind: type) -> Any:
+    """Return the constant that a module must have, an instance of some class.
+
+    Raises
+    ------
+    TypeError
+        If it is missing, or something else.
+    """
+    found = getattr(import_module(module), name, None)
+    if type(found) is not kind:
+        cure = f"write {name} = {'(Theorem(...),)' if kind is tuple else f'{kind.__name__}(...)'}"
+        got = "none" if found is None else type(found).__name__
+        raise TypeError(f"{module}: {name} must be a {kind.__name__}; got {got}: {cure}")
+    return found
 
 
 def loaded(kind: str) -> list[Any]:

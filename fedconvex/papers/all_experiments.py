@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedconvex.families import loaded
+from fedconvex.families import constant, loaded
 from fedconvex.papers import (
     afl_curves,
     agnostic_adult,
@@ -77,6 +77,6 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         one_shot.EXPERIMENT,
         confounded_levels.EXPERIMENT,
         two_creams.EXPERIMENT,
-        *(module.EXPERIMENT for module in loaded("experiments")),
+        *(constant(module.__name__, "EXPERIMENT", Experiment) for module in loaded("experiments")),
     )
 }
