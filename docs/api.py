@@ -135,7 +135,8 @@ def lacks(thing: Any, inner: str = "", name: str = "") -> list[str]:
     returns = (
         isinstance(thing, type) or re.match(r"(Return|Yield)", text) or re.search(r"^(Return|Yield)s\n-", text, re.M)
     )
-    found = {"parameters": given - {"*"} <= said, "returns": bool(returns), "example": ">>>" in text}
+    found = {f"parameter {name}": name in said for name in sorted(given - {"*"})}
+    found |= {"returns": bool(returns), "example": ">>>" in text}
     found["raises"] = (
         "Raises\n---" in text or _as_another(thing, text) or not given or not any(refuses(f) for f in _makers(thing))
     )

@@ -117,8 +117,9 @@ def with_rows(text: str) -> str:
 
 def _row(cls: type) -> str:
     does = _one_line(str(cls.__doc__)).partition(". ")[0].rstrip(".")
-    paper = re.search(r"\((.*)\)", _one_line(str(sys.modules[cls.__module__].__doc__)).partition(". 1. ")[0] + ")")
-    return f"| `{cls.__name__}` | {does} | {(paper[1] if paper else '').strip('.)')} |\n"
+    title = _one_line(str(sys.modules[cls.__module__].__doc__)).partition(" 1. ")[0]
+    paper = re.search(r"\(((?:[^()]|\([^()]*\))*)\)", title)  # what the first brackets hold, brackets within included
+    return f"| `{cls.__name__}` | {does} | {paper[1] if paper else ''} |\n"
 
 
 if __name__ == "__main__":

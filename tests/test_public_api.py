@@ -72,7 +72,7 @@ def test_what_a_docstring_lacks_is_found():
         x : int
         """
 
-    assert api.arguments(half) == ["x", "*", "y="] and api.lacks(half) == ["parameters", "example"]
+    assert api.arguments(half) == ["x", "*", "y="] and api.lacks(half) == ["parameter y", "example"]
     half.__doc__ += "y : int\n\n        >>> half(1)\n        "
     assert api.lacks(half) == []
 

@@ -4,6 +4,7 @@ import dataclasses
 import importlib.util
 import inspect
 import pkgutil
+import sys
 import types
 import typing
 from collections.abc import Mapping
@@ -99,3 +100,14 @@ def test_text_is_data_and_not_docstrings():
         assert isinstance(theorem.statement, Statement)
         home = import_module(theorem.bound.__module__)
         assert theorem.statement.statement not in (inspect.getdoc(home) or "")
+
+
+def test_a_row_of_a_method_has_the_paper_of_the_first_brackets(monkeypatch):
+    """Brackets within included, and nothing after them: the title may go on."""
+    pages = docs_script("pages")
+    module = types.ModuleType("mine", "Mine (Who, Journal 4 (1964), 1-17): what it does (well).\n\n1. server: start")
+    monkeypatch.setitem(sys.modules, "mine", module)
+    mine = type("Mine", (), {"__doc__": "Steps of some kind. More.", "__module__": "mine"})
+    assert pages._row(mine) == "| `Mine` | Steps of some kind | Who, Journal 4 (1964), 1-17 |\n"
+    module.__doc__ = "Mine.\n\n1. server: start (here)"
+    assert pages._row(mine) == "| `Mine` | Steps of some kind |  |\n"
