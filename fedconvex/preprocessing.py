@@ -302,11 +302,10 @@ def _scaled(
 
 def _moments(rows: list[Any], weights: list[Any], n: float, totals: _Totals) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and standard deviation of every column: sums in units of the largest number, and deviation."""
-    unit = _largest(rows, totals)
+    unit = _largest([_tops(X) for X in rows], totals)
     both = list(zip(rows, weights, strict=True))
     mean = unit * totals.of([column_sums(_over(X, unit), w) for X, w in both], unit.size) / n
-    if not sp.issparse(rows[0]):
-        unit = _largest([X - mean for X in rows], totals)
+    unit = _largest([_tops(X, mean) for X in rows], totals)
     square = totals.of([squares_about(X, mean, unit, w) for X, w in both], mean.size) / n
     return mean, unit * np.sqrt(np.maximum(square, 0.0))
 
@@ -315,11 +314,19 @@ def _over(X: Any, unit: np.ndarray) -> Any:
     return sp.csr_array(X @ sp.diags_array(1.0 / unit)) if sp.issparse(X) else X / unit
 
 
-def _largest(rows: list[Any], totals: _Totals) -> np.ndarray:
-    """Return the largest absolute number of every column over all clients, 1 where all are 0, by counts."""
-    held = []
-    for X in rows:
-        top = abs(X).max(axis=0)
-        held.append(list(np.ravel(top.toarray() if sp.issparse(X) else top)[:, None]))
-    found = _order_statistics(held, np.full((len(held[0]), 1), len(rows)), totals)[:, 0]
+def _tops(X: Any, mean: np.ndarray | float = 0.0) -> np.ndarray:
+    """Return the largest |x - mean| of every column, (d,)."""
+    if not sp.issparse(X):
+        return np.asarray(np.abs(X - mean).max(axis=0))
+    X, mean = sp.csr_array(X), np.broadcast_to(mean, X.shape[1])
+    full = np.bincount(X.indices, minlength=mean.size) == X.shape[0]
+    tops = np.where(full, 0.0, np.abs(mean))
+    np.maximum.at(tops, X.indices, np.abs(X.data - mean[X.indices]))
+    return tops
+
+
+def _largest(tops: list[np.ndarray], totals: _Totals) -> np.ndarray:
+    """Return the largest of every column over all clients, 1 where all are 0, by counts."""
+    held = [list(top[:, None]) for top in tops]
+    found = _order_statistics(held, np.full((len(held[0]), 1), len(tops)), totals)[:, 0]
     return np.where(found > 0.0, found, 1.0)

@@ -54,18 +54,19 @@ def test_a_wide_one_hot_table_is_sparse_in_both():
     np.testing.assert_allclose(found.columns.scale, central.scale, rtol=1e-12)
 
 
-def test_numbers_far_from_zero_are_centred_in_a_sparse_table_too():
+@pytest.mark.parametrize("secure", [None, SecureSums()], ids=["open", "masked"])
+def test_numbers_far_from_zero_are_centred_in_a_sparse_table_too(secure):
     """A year beside kinds: divided by its deviation only it is 600 everywhere, and gradient steps 1e5 times shorter."""
     rng = np.random.default_rng(0)
     data = {"kind": [f"k{i % 40}" for i in range(600)], "other": rng.choice([f"o{i}" for i in range(40)], 600)}
-    data |= {"ward": rng.choice(["a", "b"], 600), "year": rng.integers(2012, 2024, 600) + 1e7}
+    data |= {"ward": rng.choice(["a", "b"], 600), "year": rng.integers(2012, 2024, 600) + 1e9}
     data |= {"visits": rng.poisson(0.2, 600).astype(float), "y": rng.normal(size=600)}
-    central, found = both(None, None, data)
+    central, found = both(None, secure, data)
     year, visits = central.feature_names.index("year"), central.feature_names.index("visits")
     assert central.is_sparse and np.flatnonzero(central.center).tolist() == [year]
     np.testing.assert_allclose(found.columns.center, central.center, rtol=1e-14)
     np.testing.assert_allclose(found.columns.scale, central.scale, rtol=1e-12)
-    np.testing.assert_allclose(central.scale[year], np.std(data["year"] - 1e7), rtol=1e-12)
+    np.testing.assert_allclose(central.scale[year], np.std(data["year"] - 1e9), rtol=1e-12)
     frame, _ = read_table(data, "y", "ward")
     X, raw = central.standardised(central.matrix(frame)), central.matrix(frame)
     assert X.nnz <= raw.nnz and abs(X[:, [visits]].nnz - np.count_nonzero(data["visits"])) == 0
