@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from campaigns import attempt, degenerate
 
 from fedconvex import (
@@ -80,12 +81,12 @@ def test_buffered_play_outside_of_the_boxes():
 
 
 def test_descent_that_left_double_precision_is_not_decided():
-    """M(w) of a model of 1e200 is no matrix: the theorem may hold there, and nobody knows."""
+    """A start of 1e36 is cubed by every step: M(w) is no matrix, the theorem may hold there, and nobody knows."""
     problem = InvariantProblem(Federation.from_clients(ROWS["one row"]), Squared(), 1.0)
     rule = THEOREMS["irmv1-dual"].checks[0].method
     method = rule.make(THEOREMS["irmv1-dual"], problem, np.zeros(2), 3)
     for name in ("irmv1-certificate", "irmv1-dual"):
-        found = verify(name, problem, method, rounds=1, start=np.full(2, 1e200))
+        found = verify(name, problem, method, rounds=5, start=np.full(2, 1e36))
         assert found.outcome is Outcome.INCONCLUSIVE
         assert "needs a model whose squares are numbers" in found.reason
 
@@ -189,7 +190,7 @@ def test_games_whose_squares_overflow_are_not_decided():
     fed = Federation.from_arrays([[1.7e150, 5e149], [-1.8e149, 4.9e149]], [1.0, 1.0], [0, 1])
     method = AFL(step_size=1e-151, domain_step_size=1e-151, radius=1.0, ascent=EntropicStep())
     verdict = verify("agnostic-rate-entropic", Problem(fed, SmoothedHinge(), 1e-12), method, rounds=3)
-    assert verdict.outcome is Outcome.INCONCLUSIVE and "not decided: needs G_w within" in verdict.reason
+    assert verdict.outcome is Outcome.INCONCLUSIVE and "not decided: needs the largest entry" in verdict.reason
 
 
 def test_excesses_that_drown_in_values_are_not_decided():
@@ -200,6 +201,15 @@ def test_excesses_that_drown_in_values_are_not_decided():
         fed = Federation.from_arrays(X / size, size * y, [0, 0, 1])
         method = FedProx(proximal_mu=10.0, solver=ProximalPoint())
         assert verify("fedprox-convex", Problem(fed, Squared(), 0.1), method, rounds=1).outcome is outcome
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_constants_of_features_whose_squares_overflow(sparse):
+    """A column of 1e300 beside one of 1: LAPACK found no eigenvalues of a matrix with an infinite entry."""
+    X = np.array([[1e300, 1.0], [-1e300, 2.0]])
+    problem = Problem(Federation.from_arrays(sp.csr_matrix(X) if sparse else X, [1.0, -1.0], [0, 1]), Logistic(), 0.1)
+    with pytest.raises(ValueError, match=r"squares whose sums are numbers; got 1e\+300: scale the features"):
+        problem.constants()
 
 
 @pytest.mark.parametrize("size", [1e150, 1.0])

@@ -156,8 +156,13 @@ def _gram(problem: Objective, k: int) -> np.ndarray:
     if s is not None:
         root = np.sqrt(s[rows])[:, None]
         X = X.multiply(root).tocsr() if fed.is_sparse else X * root
-    S = X.T @ X
-    return np.asarray(S.toarray() if fed.is_sparse else S) / X.shape[0]
+    with np.errstate(over="ignore", invalid="ignore"):
+        S = X.T @ X
+        S = np.asarray(S.toarray() if fed.is_sparse else S) / X.shape[0]
+    if not np.isfinite(S).all():
+        most = float(np.abs(fed.X.data if fed.is_sparse else fed.X).max())
+        raise bad("constants: features", "have squares whose sums are numbers", f"{most:g}", "scale the features")
+    return S
 
 
 def _largest(S: np.ndarray) -> float:

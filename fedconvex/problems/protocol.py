@@ -115,6 +115,11 @@ def has_models(problem: Any) -> bool:
     return not isinstance(problem, type) and getattr(problem, "learns", None) in (ONE_MODEL, MODEL_PER_TASK)
 
 
+def has_scores(problem: Any) -> bool:
+    """Whether models multiply features; ensembles only compare them with cuts."""
+    return getattr(problem, "learns", None) != ENSEMBLE
+
+
 def drift_of(problem: Any) -> np.ndarray | None:
     """Return the covariance of the steps of a minimiser that moves, None for problems that stay."""
     return problem.covariance if hasattr(problem, "drift") else None

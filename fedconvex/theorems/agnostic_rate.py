@@ -26,7 +26,6 @@ from fedconvex.theorems.parts.domain_instances import (
     three_domains,
     values_rounding,
 )
-from fedconvex.theory.bound import with_powers
 from fedconvex.theory.saddle_constants import (
     AgnosticConstants,
 )
@@ -307,9 +306,7 @@ def _game(name: str, s: Setting, ascent: type) -> AgnosticConstants:
         Hypothesis(f"{ascent.__name__} of the domain weights", f"{m.ascent!r}", isinstance(m.ascent, ascent)),
         Hypothesis("a smooth loss, whose least value over the ball is known", f"{p.loss!r}", smooth),
     )
-    constants = afl_constants(p, m, s.start)
-    with_powers(name, "G_w", constants.G_w)  # the least value over the ball is found by Newton's method: squares of it
-    return constants
+    return afl_constants(p, m, s.start)
 
 
 def _read_published(s: Setting) -> Reading:

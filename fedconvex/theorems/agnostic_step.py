@@ -15,7 +15,6 @@ from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.domain_instances import one_row, row_and_thousandth, unequal_domains
 
 __all__ = ["DIRECTION_ERROR", "STATEMENT", "THEOREMS", "agnostic_step"]
-from fedconvex.theory.bound import with_powers
 
 NAME = "AgnosticFedAvg's step"
 SOURCE = "fedconvex, a round of AgnosticFedAvg (docs/theory/agnostic_step.md)"
@@ -188,7 +187,6 @@ def _read(s: Setting) -> Reading:
     beta = np.bincount(parts.client, shares)
     own = np.zeros((beta.size, G.shape[1]))
     np.add.at(own, parts.client, (shares / shares.sum())[:, None] * G)
-    with_powers(NAME, "the step size", eta)  # of large features: what it is small against has no powers
     numbers = {"step_size": eta, "local_steps": E, "gradients": float(np.linalg.norm(own, axis=1).sum())}
     q = parts.problem
     numbers |= {"L": smoothness_of(q.federation, q.weights, q.loss, q.l2).client, "spread": spread}

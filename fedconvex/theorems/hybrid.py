@@ -13,7 +13,6 @@ from fedconvex.problems import HybridProblem
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts import block_owners
 from fedconvex.theorems.parts.block_owners import problem_of
-from fedconvex.theory.bound import with_powers
 from fedconvex.theory.worst_case import blocks as worst
 
 __all__ = ["STATEMENT", "THEOREMS", "hybrid_dual_rate", "hybrid_reduction", "hybrid_tracked_rate"]
@@ -224,7 +223,6 @@ def _read_dual(s: Setting) -> Reading:
         "rounds": s.rounds,
         "start_gap": max(p.solve().value - p.dual_value(np.zeros(p.federation.n)), 0.0),
     }
-    with_powers(NAME, "length", numbers["length"])  # dual values are made of squares of models that are length/l2 long
     return Reading(numbers, checked)
 
 
@@ -281,7 +279,6 @@ def _roughest(p: HybridProblem) -> float:
 
 def _read_reduction(s: Setting) -> Reading:
     p, checked = _tracked(s)
-    with_powers(NAME, "length", math.sqrt(float(p.row_norms.max())))  # runs are compared, by squares of features
     fed, Q = p.federation, s.method.local_steps
     rough = p.block_smoothness
     even = fed.G == 1 and float(np.ptp(rough)) <= 1e-12 * float(rough.max())

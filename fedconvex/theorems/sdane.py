@@ -12,7 +12,6 @@ from fedconvex.methods import DANE, SDANE, AcceleratedSDANE
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.rounding import of_square, rounding
 from fedconvex.theorems.parts.smoothness import smoothness_of_F, start_length
-from fedconvex.theory.bound import with_powers
 
 __all__ = ["STATEMENT", "THEOREMS", "accelerated_sdane", "accelerated_sdane_growth", "sdane"]
 
@@ -226,9 +225,7 @@ def whole_stages(theorem: str, s: Setting) -> dict[str, Any]:
         Hypothesis("no line search", f"line_search {m.line_search}", not m.line_search),
         Hypothesis("a whole stage", f"{s.rounds} rounds", s.rounds >= 2),
     )
-    step = one_number(theorem, "step size", m.step_size)
-    with_powers(theorem, "a step size", step)
-    return {"proximal": 1.0 / step, "stages": s.rounds // 2}
+    return {"proximal": 1.0 / one_number(theorem, "step size", m.step_size), "stages": s.rounds // 2}
 
 
 def plain_dane(theorem: str, s: Setting) -> None:

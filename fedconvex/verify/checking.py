@@ -13,9 +13,10 @@ from fedconvex.constants import Constants
 from fedconvex.problems import MovingTarget
 from fedconvex.problems.protocol import has_one_model
 from fedconvex.theorems import THEOREMS, Setting, Theorem
+from fedconvex.theorems.parts.ranges import need_products
 from fedconvex.theorems.parts.rules import smoothness
 from fedconvex.theorems.parts.theorem import Check, Instance, MethodRule
-from fedconvex.theory.bound import AssumptionError, dropping, require
+from fedconvex.theory.bound import AssumptionError, PrecisionError, dropping, require
 from fedconvex.traits import traits_of
 from fedconvex.verify.check_records import Constant, Finding, WorstCaseInterval
 from fedconvex.verify.curves import BoundCurve, curve
@@ -38,11 +39,14 @@ def carried_out(
         kind = theorem.about(instance.make()).text
         return _refused(theorem, check, f"{theorem.name} does not apply: needs rows that make {kind}, got: {error}")
     try:
+        need_products(theorem.name, problem)  # before rules make steps of its constants
         setting = setting_of(theorem, check, problem, seed)
         how: dict[str, Any] = {"rounds": setting.rounds, "start": setting.start, "seed": seed}
         verdict = verify(theorem, problem, setting.method, precision=precision, most=most, **how)
     except np.linalg.LinAlgError:
         raise
+    except PrecisionError as error:
+        return _refused(theorem, check, str(error), Outcome.INCONCLUSIVE)
     except AssumptionError as error:  # the method's settings rest on what the theorem asks for
         return _refused(theorem, check, str(error))
     except ValueError as error:  # the method cannot run on the problem
@@ -129,10 +133,10 @@ def dropped(theorem: Theorem, s: Setting) -> Mapping[str, float]:
     return {failed[0].text: measured / bound.value if bound.value > 0.0 else math.inf if measured > 0.0 else 0.0}
 
 
-def _refused(theorem: Theorem, check: Check, why: str) -> Finding:
+def _refused(theorem: Theorem, check: Check, why: str, outcome: Outcome = Outcome.NOT_APPLICABLE) -> Finding:
     name, words, data = check.instance.name, check.instance.words, check.instance.data
-    refused = Verdict(theorem.name, Outcome.NOT_APPLICABLE, why)
-    return Finding(theorem.name, name, words, data, refused, no_worst("the theorem does not apply"))
+    worst = no_worst("the theorem does not apply" if outcome is Outcome.NOT_APPLICABLE else "there is no bound")
+    return Finding(theorem.name, name, words, data, Verdict(theorem.name, outcome, why), worst)
 
 
 def _followed(

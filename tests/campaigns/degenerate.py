@@ -1,8 +1,9 @@
 """Every theorem on problems that are hardly there: refused by name or judged, never an error of NumPy, never violated.
 
-One row, one client, one row a client, collinear, zero and too many columns, equal rows, constant labels, scales from
-1e-150 to 1e150, l2 = 0 and huge, every loss, problems and methods of a wrong kind. A trial asks one theorem, by its
-number, about several of them: by `verify`, and as `fedconvex verify --problem` does.
+One row, one client, one row a client, collinear, zero and too many columns, equal rows, constant labels, sizes from
+1e-150 to 1e150 (of all entries, of a column, of a row), l2 = 0 and huge, every loss, problems and methods of a wrong
+kind. A trial asks one theorem, by its number, about several of them: by `verify`, and as `fedconvex verify --problem`
+does.
 
 What is said of bounds that hold has to be true as well (`untrue`): the run itself is no larger where nothing is drawn,
 and where what was measured is zero, or the bound infinite, the verdict is VACUOUS, nowhere else.
@@ -52,8 +53,10 @@ LOSSES: tuple[tuple[Any, str], ...] = (
     (Softmax(3), "classes"),
 )
 SHAPES = (
-    "one row", "one row each", "one client", "collinear", "zero column", "all zero", "equal rows", "wide", "plain",
+    "one row", "one row each", "one client", "collinear", "zero column", "odd column", "odd row", "all zero",
+    "equal rows", "wide", "plain",
 )  # fmt: skip
+ODD = (1e-8, 1e8, 1e-36, 1e36, 1e-150, 1e150)  # sizes: ordinary, at the limits of what is decided, beyond
 
 
 def rows_of(rng: np.random.Generator, shape: str) -> tuple[np.ndarray, np.ndarray]:
@@ -61,23 +64,27 @@ def rows_of(rng: np.random.Generator, shape: str) -> tuple[np.ndarray, np.ndarra
     d, K = int(rng.integers(1, 4)), int(rng.integers(2, 4))
     sizes = {"one row": [1], "one row each": [1] * K, "one client": [5], "wide": [2] * K}.get(shape)
     sizes = rng.integers(1, 5, K).tolist() if sizes is None else sizes
-    n, d = int(np.sum(sizes)), max(2, d) if shape in ("collinear", "zero column") else d
+    n, d = int(np.sum(sizes)), max(2, d) if "column" in shape or shape == "collinear" else d
     X = rng.normal(size=(n, 2 * n + 1 if shape == "wide" else d))
     if shape == "collinear":
         X[:, 1] = 2.0 * X[:, 0]
     elif shape == "zero column":
         X[:, 0] = 0.0
+    elif shape == "odd column":
+        X[:, 0] *= float(rng.choice(ODD))
+    elif shape == "odd row":
+        X[0] *= float(rng.choice(ODD))
     elif shape == "all zero":
         X[:] = 0.0
     elif shape == "equal rows":
         X[:] = X[0]
-    return X * float(rng.choice([1.0, 1.0, 1.0, 1e-8, 1e8, 1e-150, 1e150])), np.repeat(np.arange(len(sizes)), sizes)
+    return X * float(rng.choice([1.0, 1.0, *ODD])), np.repeat(np.arange(len(sizes)), sizes)
 
 
 def labels_of(rng: np.random.Generator, kind: str, n: int) -> np.ndarray:
     """Return numbers of some scale, signs or classes; constant in a third of the cases."""
     y = {
-        "numbers": rng.normal(size=n) * float(rng.choice([0.0, 1.0, 1.0, 1e-8, 1e8, 1e150])),
+        "numbers": rng.normal(size=n) * float(rng.choice([0.0, 1.0, 1.0, *ODD])),
         "signs": rng.choice([-1.0, 1.0], n),
         "classes": rng.integers(0, 3, n).astype(float),
     }[kind]

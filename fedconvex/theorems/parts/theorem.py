@@ -15,6 +15,7 @@ from fedconvex.constants import Constants
 from fedconvex.problems import Problem
 from fedconvex.theorems.parts.bound_formulas import Formula
 from fedconvex.theorems.parts.quantities import EXACT, SAMPLE, Exact, Sample, deterministic
+from fedconvex.theorems.parts.ranges import need_products
 from fedconvex.theorems.parts.rounding import Found, rounding
 from fedconvex.theorems.parts.scope import Scope
 from fedconvex.theorems.parts.setting import Setting, a_minimiser, local_sgd
@@ -323,11 +324,12 @@ class Theorem(NamedTuple):
         AssumptionError
             If a hypothesis fails; it is named with its numbers.
         PrecisionError
-            If the bound is no number in double precision.
+            If the bound is no number in double precision, or products of the problem's numbers are none.
         TypeError, ValueError
             If the bound is no `Bound`, or speaks about another quantity.
         """
         require(self.name, self.about(s.problem))
+        need_products(self.name, s.problem, s.start, s.method)
         require(self.name, *self.statement.scope.hypotheses(s.problem))
         try:
             arguments, checked = self.read(s) if self.read is not None else Reading({})

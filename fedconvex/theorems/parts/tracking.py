@@ -15,7 +15,6 @@ from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.curvatures import bends, hessians, need_bends
 from fedconvex.theorems.parts.rules import HALVING
 from fedconvex.theorems.parts.setting import a_minimiser
-from fedconvex.theory.bound import with_powers
 
 SOURCE = "Rizk, Vlaski, Sayed 2020, arXiv:2002.08782"
 SETTING = """
@@ -139,7 +138,6 @@ def tracking_constants(problem: Problem, radius: float | None = None) -> Trackin
     most_k, s = hessians(problem, bend.most), problem.relative_weights
     least = float(np.linalg.eigvalsh(hessians(problem, bend.mean).mean(axis=0))[0])
     steep = bend.most * (fed.row_norms2 if s is None else s * fed.row_norms2)
-    with_powers("tracking_constants", "delta", float(steep.max()) + problem.l2)
     return TrackingConstants(
         nu=max(least, problem.strong_convexity),
         delta_P=float(np.linalg.eigvalsh(most_k.mean(axis=0))[-1]),

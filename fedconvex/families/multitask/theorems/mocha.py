@@ -47,7 +47,6 @@ from fedconvex.families.multitask.theorems.tasks import (
 from fedconvex.methods import MOCHA, Clock, CoCoA
 from fedconvex.problems import MultiTaskProblem
 from fedconvex.theorems.kit import *
-from fedconvex.theory.bound import with_powers
 
 __all__ = [
     "STATEMENT",
@@ -395,7 +394,6 @@ def _gap(s: Setting, rounds: Sequence[int], seed: int, trajectories: int) -> np.
 
 def _read(s: Setting) -> Reading:
     is_method(NAME, s.method, MOCHA, CoCoA)
-    with_powers(NAME, "max ‖x_i‖²", max(float(s.problem.federation.row_norms2.max()), 1.0))  # models are sums of rows
     c = constants_of(s)
     p_max, theta_max, checked = accuracy(s)
     start = float(dual_value(first_state(s))[0]) + s.problem.solve().value
