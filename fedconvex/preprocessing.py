@@ -22,7 +22,7 @@ from fedconvex._check import bad, flag, instance, items, wrong_type
 from fedconvex.secure import Circle, SecureSums
 from fedconvex.tables.columns import MISSING_LEVEL, Column, Columns
 from fedconvex.tables.frame import Frame
-from fedconvex.tables.moments import column_sums, squares_about
+from fedconvex.tables.moments import column_sums, halves, heaviest, squares_about
 from fedconvex.tables.spelling import Names, as_text, doubles
 
 __all__ = ["Preprocessing", "fit_federated"]
@@ -183,14 +183,28 @@ def _as_doubles(keys: np.ndarray) -> np.ndarray:
     return (bits ^ ((bits >> 63) & np.int64(2**63 - 1))).view(np.float64)
 
 
-def _order_statistics(held: Sequence[Sequence[np.ndarray]], ranks: np.ndarray, totals: _Totals) -> np.ndarray:
-    """Return the numbers of rank ranks[j], counted from 1, among column j of all clients, by counts of what is below.
+class _Sorted(NamedTuple):
+    """A client's numbers of a column, and what those up to each weigh together."""
+
+    x: np.ndarray  # (m,) increasing
+    sums: np.ndarray  # (m + 1,) from 0
+
+    @classmethod
+    def of(cls, x: np.ndarray, weight: np.ndarray | None = None) -> _Sorted:
+        """Return numbers in order; without weights each counts 1."""
+        order = np.argsort(x, kind="stable")
+        sums = np.arange(x.size + 1) if weight is None else np.append(0.0, np.cumsum(weight[order]))
+        return cls(x[order], sums)
+
+
+def _order_statistics(held: Sequence[Sequence[_Sorted]], ranks: np.ndarray, totals: _Totals) -> np.ndarray:
+    """Return the first numbers of all clients up to which column j weighs ranks[j], by sums of what is below.
 
     Parameters
     ----------
-    held : for every client the sorted numbers of every column
-    ranks : int array (J, S)
-        Several ranks per column.
+    held : for every client its numbers of every column
+    ranks : array (J, S)
+        Several per column; a number of rank r, counted from 1, is reached by r - 1/2.
     """
     low = np.full(ranks.shape, _as_keys(np.array([-np.finfo(float).max]))[0])
     high = np.full(ranks.shape, _as_keys(np.array([np.finfo(float).max]))[0])
@@ -200,9 +214,10 @@ def _order_statistics(held: Sequence[Sequence[np.ndarray]], ranks: np.ndarray, t
         at = low[..., None] + np.minimum(offsets, (high - low)[..., None])
         asked = _as_doubles(at)
         answers = [
-            np.array([np.searchsorted(x, v, side="right") for x, v in zip(mine, asked, strict=True)]) for mine in held
+            np.array([s.sums[np.searchsorted(s.x, v, side="right")] for s, v in zip(mine, asked, strict=True)])
+            for mine in held
         ]
-        below = totals.counts(answers, asked.size).reshape(at.shape)
+        below = totals.of(answers, asked.size).reshape(at.shape)
         enough = below >= ranks[..., None]
         first = np.where(enough.any(axis=-1), enough.argmax(axis=-1), _WAYS)
         before = np.take_along_axis(at, np.maximum(first - 1, 0)[..., None], -1)[..., 0]
@@ -219,12 +234,19 @@ def _numbers(columns: Columns, clients: list[Frame], n: int, totals: _Totals) ->
         return {}
     gaps = totals.counts([np.array([f.missing(c.name).sum() for c in named]) for f in clients])
     sizes = n - gaps
-    held = [[np.sort(f.numbers(c.name)[~f.missing(c.name)]) for c in named] for f in clients]
+    there = [[~f.missing(c.name) for c in named] for f in clients]
+    weights = [_weights(columns, f) for f in clients]
+    held = [
+        [_Sorted.of(f.numbers(c.name)[on], None if w is None else w[on]) for c, on in zip(named, mine, strict=True)]
+        for f, w, mine in zip(clients, weights, there, strict=True)
+    ]
     if columns.impute == "mode":
         middles = [_mode([mine[j] for mine in held], totals) for j in range(len(named))]
     else:
-        ranks = np.stack([(sizes + 1) // 2, sizes // 2 + 1], axis=1)
-        found = _order_statistics(held, np.maximum(ranks, 1), totals)
+        ranks = np.stack([(sizes + 1) // 2, sizes // 2 + 1], axis=1) - 0.5
+        if weights[0] is not None:
+            ranks = halves(totals.of([np.array([s.sums[-1] for s in mine]) for mine in held]))
+        found = _order_statistics(held, np.where(sizes[:, None] > 0, ranks, 0.0), totals)
         middles = np.where(sizes[:, None] > 0, found, 0.0).mean(axis=1).tolist()
     out = {}
     for c, middle, missing, size in zip(named, middles, gaps.tolist(), sizes.tolist(), strict=True):
@@ -233,12 +255,18 @@ def _numbers(columns: Columns, clients: list[Frame], n: int, totals: _Totals) ->
     return out
 
 
-def _mode(held: list[np.ndarray], totals: _Totals) -> float:
+def _weights(columns: Columns, frame: Frame) -> np.ndarray | None:
+    """Return what a client's rows weigh, 1 where none of them weighs anything; None without a column of weights."""
+    weight = columns.weights(frame)
+    return weight if weight is None or weight.any() else np.ones(frame.n)
+
+
+def _mode(held: list[_Sorted], totals: _Totals) -> float:
     """Return the most frequent number; clients tell which numbers they hold."""
-    totals.up += sum(np.unique(x).size for x in held)
-    values = np.unique(np.concatenate(held))
-    counts = totals.counts([np.array([(x == v).sum() for v in values]) for x in held], values.size)
-    return float(values[np.argmax(counts)]) if values.size else 0.0
+    totals.up += sum(np.unique(s.x).size for s in held)
+    values = np.unique(np.concatenate([s.x for s in held]))
+    sums = totals.of([np.array([np.diff(s.sums)[s.x == v].sum() for v in values]) for s in held], values.size)
+    return float(values[heaviest(sums)]) if values.size else 0.0
 
 
 # ---------------------------------------------------------------------- categories
@@ -258,8 +286,8 @@ def _names(columns: Columns, clients: list[Frame], totals: _Totals) -> dict[str,
                 )
         else:
             vocabulary = sorted(map(as_text, c.levels))
-        tallies = [np.array([*_tally(cells, vocabulary), f.missing(c.name).sum()]) for cells, f in
-                   zip(held, clients, strict=True)]  # fmt: skip
+        places, size = [Names(vocabulary).places(cells.tolist()) for cells in held], len(vocabulary)
+        tallies = [np.append(_tally(at, size), f.missing(c.name).sum()) for at, f in zip(places, clients, strict=True)]
         counts = totals.counts(tallies, sum(-(-len(v.encode()) // 8) for v in vocabulary))
         gaps, counts = int(counts[-1]), counts[:-1]
         levels = [v for v, m in zip(vocabulary, counts.tolist(), strict=True) if m]
@@ -267,15 +295,19 @@ def _names(columns: Columns, clients: list[Frame], totals: _Totals) -> dict[str,
         if columns.impute is not None and ((columns.impute == "indicator" and gaps) or not levels):
             levels, fill = [*levels, *([MISSING_LEVEL] if MISSING_LEVEL not in levels else [])], MISSING_LEVEL
         elif columns.impute is not None:
-            fill = vocabulary[int(np.argmax(counts))]
+            weights = [_weights(columns, f) for f in clients]
+            if weights[0] is not None:
+                shares = [w[~f.missing(c.name)] for w, f in zip(weights, clients, strict=True) if w is not None]
+                counts = totals.of([_tally(at, size, w) for at, w in zip(places, shares, strict=True)])
+            fill = vocabulary[heaviest(counts)]
         out[c.name] = replace(c, levels=tuple(levels), fill=fill)
     return out
 
 
-def _tally(cells: np.ndarray, vocabulary: list[str]) -> np.ndarray:
-    """Return how often every name occurs among cells."""
-    at = Names(vocabulary).places(cells.tolist())
-    return np.bincount(at[at >= 0], minlength=len(vocabulary))
+def _tally(at: np.ndarray, size: int, weight: np.ndarray | None = None) -> np.ndarray:
+    """Return how often each of so many names occurs, or what its rows weigh, by the places of cells among them."""
+    known = at >= 0
+    return np.bincount(at[known], None if weight is None else weight[known], size)
 
 
 # ---------------------------------------------------------------------- means and scales
@@ -327,6 +359,6 @@ def _tops(X: Any, mean: np.ndarray | float = 0.0) -> np.ndarray:
 
 def _largest(tops: list[np.ndarray], totals: _Totals) -> np.ndarray:
     """Return the largest of every column over all clients, 1 where all are 0, by counts."""
-    held = [list(top[:, None]) for top in tops]
-    found = _order_statistics(held, np.full((len(held[0]), 1), len(tops)), totals)[:, 0]
+    held = [[_Sorted.of(x) for x in top[:, None]] for top in tops]
+    found = _order_statistics(held, np.full((len(held[0]), 1), len(tops) - 0.5), totals)[:, 0]
     return np.where(found > 0.0, found, 1.0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedconvex import Federation
-from fedconvex.preprocessing import _as_doubles, _as_keys, _order_statistics, _Totals, fit_federated
+from fedconvex.preprocessing import _as_doubles, _as_keys, _order_statistics, _Sorted, _Totals, fit_federated
 from fedconvex.secure import SecureSums
 from fedconvex.tables import read_table
 
@@ -98,6 +98,38 @@ def test_weights_count_rows(wide):
         assert one.target_scale == pytest.approx(theirs.target_scale, rel=1e-12)
 
 
+@pytest.mark.parametrize("secure", [None, SecureSums(28)], ids=["open", "masked"])
+@pytest.mark.parametrize("impute", ["median", "mode", "indicator"])
+@pytest.mark.parametrize("unit", [1.0, 0.1])
+def test_what_fills_gaps_is_that_of_repeated_rows(impute, secure, unit):
+    """Even counts put the median between two numbers, and in tenths their sums miss the half by rounding."""
+    data, rng = table(seed=4), np.random.default_rng(5)
+    data["age"] = np.round(data["age"], -1)  # numbers that repeat, for modes
+    count = rng.integers(0, 4, 60)
+    count[:3] += np.array([1, 0, 1]) * (count.sum() % 2)
+    again = np.repeat(np.arange(60), count)
+    more, plain = read_table({k: np.asarray(x)[again] for k, x in data.items()}, "y", "ward", impute=impute)
+    frame, columns = read_table(data | {"w": unit * count}, "y", "ward", impute=impute, weight="w")
+    owners = columns.clients(frame)
+    found = fit_federated(columns, [frame.take(owners == k) for k in "abc"], secure=secure).columns
+    fills = {c.name: (c.fill, c.indicator, c.levels) for c in plain.fit(more).columns}
+    for one in (columns.fit(frame), found):
+        assert {c.name: (c.fill, c.indicator, c.levels) for c in one.columns if c.name != "w"} == fills
+    bare, alike = read_table(data, "y", "ward", impute=impute)
+    assert {c.name: c.fill for c in alike.fit(bare).columns}["dose"] != fills["dose"][0]
+
+
+@pytest.mark.parametrize("impute", ["median", "mode"])
+def test_halves_of_weights_that_are_tied_by_rounding(impute):
+    """Weights .1 + .2 against .3: the lower and the upper half meet, and both numbers are as frequent."""
+    data = {"x": [1.0, 1.0, 5.0, np.nan], "w": [0.1, 0.2, 0.3, 1.0], "y": [0.0, 1.0, 2.0, 3.0], "ward": list("aabb")}
+    frame, columns = read_table(data, "y", "ward", impute=impute, weight="w")
+    owners = columns.clients(frame)
+    found = fit_federated(columns, [frame.take(owners == k) for k in "ab"]).columns
+    for one in (columns.fit(frame), found):
+        assert {c.name: c.fill for c in one.columns}["x"] == (3.0 if impute == "median" else 1.0)
+
+
 def test_fractional_weights_leave_nothing_of_zeros_that_are_not_there():
     """In sparse tables: a column without zeros at 1e9, and one that is 1 everywhere, whose deviation is 0."""
     rng = np.random.default_rng(0)
@@ -135,10 +167,10 @@ def test_doubles_are_ordered_as_keys():
 def test_order_statistics_are_exact():
     rng = np.random.default_rng(1)
     x = np.concatenate([rng.normal(size=30) * 10.0 ** rng.integers(-300, 300, 30), [2.0, 2.0, 2.0]])
-    held = [[np.sort(x[:10])], [np.sort(x[10:])]]
+    held = [[_Sorted.of(x[:10])], [_Sorted.of(x[10:])]]
     totals = _Totals(None)
     ranks = np.arange(1, x.size + 1)
-    found = _order_statistics(held, ranks[None, :], totals)[0]
+    found = _order_statistics(held, ranks[None, :] - 0.5, totals)[0]
     assert found.tolist() == np.sort(x).tolist() and totals.rounds <= 18
 
 

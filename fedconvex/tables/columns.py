@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from fedconvex._check import among, bad
 from fedconvex.tables.frame import Frame, cleared
-from fedconvex.tables.moments import moments, sparse_standardised
+from fedconvex.tables.moments import median, moments, most_frequent, sparse_standardised
 from fedconvex.tables.spelling import Names
 
 FEATURES = ("number", "category")
@@ -325,19 +325,19 @@ class Columns:
     def _fitted(self, c: Column, frame: Frame) -> Column:
         if c.name in frame.row_places:
             return c
-        gaps = frame.missing(c.name)
+        gaps, weight = frame.missing(c.name), self.weights(frame)
+        weight = None if weight is None or not weight.any() else weight[~gaps]
         indicate = self.impute == "indicator" and bool(gaps.any())
         if c.role == "number":
-            x = frame.numbers(c.name)[~gaps]
-            middle = None if self.impute is None else _middle(x, self.impute) if x.size else 0.0
-            return replace(c, fill=middle, indicator=indicate)
+            x, middle = frame.numbers(c.name)[~gaps], most_frequent if self.impute == "mode" else median
+            fill = None if self.impute is None else middle(x, weight) if x.size else 0.0
+            return replace(c, fill=fill, indicator=indicate)
         cells = frame.text(c.name)[~gaps].astype(str)
-        levels, counts = np.unique(cells, return_counts=True)
-        names, fill = levels.tolist(), None
+        names, fill = np.unique(cells).tolist(), None
         if self.impute is not None and (indicate or not names):  # all may be missing in these rows
             names, fill = [*names, *([] if MISSING_LEVEL in names else [MISSING_LEVEL])], MISSING_LEVEL
         elif self.impute is not None:
-            fill = levels[np.argmax(counts)].item()
+            fill = most_frequent(cells, weight)
         return replace(c, levels=tuple(names), fill=fill)
 
     def _scaled(self, frame: Frame, standardise: bool, centre: bool, standardise_target: bool) -> Columns:
@@ -474,13 +474,6 @@ class Columns:
         stored = frame.row_places
         number = [c.role == "number" and f == c.name and f not in stored for c in self.features for f in c.features]
         return np.where(np.array(number, dtype=bool) & (np.abs(mean) > sd), mean, 0.0)
-
-
-def _middle(x: np.ndarray, impute: str) -> float:
-    if impute == "mode":
-        values, counts = np.unique(x, return_counts=True)
-        return float(values[np.argmax(counts)])
-    return float(np.median(x))
 
 
 def _said(strange: Mapping[str, Mapping[str, int]]) -> str:

@@ -1,4 +1,4 @@
-"""Means and standard deviations of columns whose squares may be no doubles."""
+"""Means and standard deviations of columns whose squares may be no doubles; medians and modes of weighted rows."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from fedconvex._check import bad
 
 _SQUARED, _LARGEST = 1e100, 1e290  # beyond: squares of numbers, their differences and quotients, are no doubles
+TIED = 1e-9  # of a sum of weights: what is closer is equal, whoever added them
 
 
 def moments(X: Any, names: Sequence[str], weight: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -43,6 +44,32 @@ def moments(X: Any, names: Sequence[str], weight: np.ndarray | None = None) -> t
     n = X.shape[0] if weight is None else weight.sum()
     mean = column_sums(X, weight) / n
     return unit * mean, unit * np.sqrt(squares_about(X, mean, weight=weight) / n)
+
+
+def median(x: np.ndarray, weight: np.ndarray | None = None) -> float:
+    """Return the mean of lower and upper median of numbers (n,), which with whole weights is that of repeated rows."""
+    if weight is None:
+        return float(np.median(x))
+    order = np.argsort(x, kind="stable")
+    sums = np.cumsum(weight[order])
+    at = np.searchsorted(sums, halves(sums[-1]))
+    return float((0.5 * x[order[np.minimum(at, x.size - 1)]]).sum())
+
+
+def halves(total: Any) -> np.ndarray:
+    """Return the sums of weights (..., 2) that reach the lower and the upper median."""
+    return np.asarray(np.stack([0.5 * (1.0 - TIED) * np.asarray(total), 0.5 * (1.0 + TIED) * np.asarray(total)], -1))
+
+
+def most_frequent(values: np.ndarray, weight: np.ndarray | None = None) -> Any:
+    """Return the first of those that occur most often, or weigh most."""
+    found, at = np.unique(values, return_inverse=True)
+    return found[heaviest(np.bincount(at, weight))].item()
+
+
+def heaviest(sums: np.ndarray) -> int:
+    """Return the place of the first of the largest sums of weights."""
+    return int(np.argmax(sums >= (1.0 - TIED) * sums.max()))
 
 
 def column_sums(X: Any, weight: np.ndarray | None = None) -> np.ndarray:
