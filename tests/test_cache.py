@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numba.core.compiler import Flags
 
 import fedconvex
 from fedconvex import FedAvg, Federation, Problem, Squared, iterate
@@ -341,3 +342,30 @@ def test_garbage_is_not_collected_while_kernels_are_compiled():
         assert not gc.isenabled()  # as it was found
     finally:
         gc.enable()
+
+
+def test_parts_are_compiled_once_for_all_callers_alike():
+    """Kernels release the lock and have entries, their parts do neither: a part that both call is compiled once."""
+    total = cache.part(lambda a, b: a + 2.0 * b)
+    inner = cache.part(lambda a, b: total(a, b) + 1.0)
+    outer = cache.reduction(lambda a, b: total(a, b) * inner(a, b))
+    bare = cache.borrowing(lambda a, b: total(a, b) - 1.0)  # counts no references, and the part would not either
+    with cache.compiling() as counter:
+        assert (outer(1.0, 2.0), outer(1.0, 2.0)) == (30.0, 30.0)
+        assert counter.functions == 3
+        assert bare(1.0, 2.0) == 4.0
+        assert counter.functions == 5
+
+
+def test_flags_are_equal_as_numba_has_it():
+    """By their values, those that are not set at their defaults; equal ones have the same hash."""
+    plain, same, fast = Flags(), Flags(), Flags()
+    same.nrt = plain.nrt  # set, to what it is anyway
+    fast.fastmath = cache.FASTMATH
+    assert plain == same and hash(plain) == hash(same) and len({plain, same}) == 1
+    for name, value in (("nrt", True), ("error_model", "numpy"), ("forceinline", True), ("release_gil", True)):
+        other = Flags()
+        setattr(other, name, value)
+        for one in (plain, fast):
+            assert one != other and (one.values() == other.values()) is (one == other)
+    assert plain != fast and plain != "flags"

@@ -32,11 +32,13 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba import extending, njit, types
+from numba import njit, types
 from numba.core import event
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
+from numba.core.compiler import Compiler, Flags
+from numba.core.targetconfig import ConfigStack
+from numba.core.typing.templates import infer, infer_global, make_overload_template
 
 from fedconvex._progress import compiling_line
 
@@ -327,6 +329,25 @@ class _Undisturbed(event.Listener):
 event.register("numba:compile", _Undisturbed())
 
 
+_OPTIONS = tuple((name, option.default) for name, option in Flags.options.items())
+
+
+def _equal(self: Any, other: Any) -> Any:
+    """Whether two sets of compiler flags have the same values, as Numba asks, without a property for each of them."""
+    if not isinstance(other, Flags):
+        return NotImplemented
+    mine, yours = self._values, other._values
+    return mine == yours or all(mine.get(name, start) == yours.get(name, start) for name, start in _OPTIONS)
+
+
+def _hash(self: Any) -> int:
+    """Of some values: Numba takes the names alone, which all sets of flags have in common."""
+    return hash((self.nrt, self.error_model, self.forceinline, self.no_cpython_wrapper, self.release_gil))
+
+
+Flags.__eq__, Flags.__hash__ = _equal, _hash  # type: ignore[method-assign, assignment]
+
+
 class _NoMachineCode(JITCodeLibrary):
     """A library that is linked into those of its callers, and is never run itself."""
 
@@ -377,9 +398,31 @@ def overload(stub: Callable, fastmath: Any, through: bool = False, **options: An
     With ``through``, LLVM optimises them as pieces of their callers only.
     """
     compiler = _Through if through else _Inside
-    jit_options: Any = {"fastmath": fastmath, "no_cfunc_wrapper": True, "pipeline_class": compiler}
-    jit_options |= {name: options.pop(name) for name in ("error_model", "_nrt", "forceinline") if name in options}
-    return extending.overload(stub, strict=False, jit_options=jit_options, **options)
+    jit_options: Any = {"nopython": True, "fastmath": fastmath, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    jit_options |= {"error_model": "numpy", "pipeline_class": compiler}
+    jit_options |= {name: options.pop(name) for name in ("_nrt", "forceinline") if name in options}
+    inline = options.pop("inline", "never")
+
+    def decorate(choose: Callable) -> Callable:
+        template: Any = make_overload_template(stub, choose, jit_options, False, inline)
+        template._get_impl = _implementation
+        template.inherited = tuple(flag for flag, name in _INHERITED.items() if name not in jit_options)
+        infer(template)
+        infer_global(stub, types.Function(template))
+        return choose
+
+    return decorate
+
+
+_INHERITED = {"nrt": "_nrt", "forceinline": "forceinline"}  # what a part has of its caller, unless its options say
+
+
+def _implementation(self: Any, args: Any, kws: Any) -> Any:
+    """Return the dispatcher of a part for these types: one for all callers of whom it inherits the same."""
+    caller = ConfigStack.top_or_none()
+    flags = tuple(getattr(caller, flag) for flag in self.inherited if caller is not None)
+    key = self.context, tuple(args), tuple(kws.items()), flags
+    return self._impl_cache[key] if key in self._impl_cache else self._build_impl(key, args, kws)
 
 
 def _compile_inside(function: Callable, fastmath: Any, **options: Any) -> Any:
@@ -391,7 +434,7 @@ def _compile_inside(function: Callable, fastmath: Any, **options: Any) -> Any:
     def in_python(*args: Any) -> Any:
         return function(*args)
 
-    overload(in_python, fastmath, error_model="numpy", **options)(lambda *_: function)
+    overload(in_python, fastmath, **options)(lambda *_: function)
     return in_python
 
 
@@ -411,6 +454,11 @@ def inner_part(function: Callable) -> Any:
     What does not depend on a loop's rule and loss is typed once for all of them this way.
     """
     return _compile_inside(function, FASTMATH, through=True, forceinline=True, _nrt=False)
+
+
+def common_part(function: Callable) -> Any:
+    """Compile like an `inner_part`, and optimise it before it is linked into the loops: for what many of them share."""
+    return _compile_inside(function, FASTMATH, forceinline=True, _nrt=False)
 
 
 class Compiled(event.Listener):

@@ -91,7 +91,7 @@ def move(opt, w, g, a, m, v, t):
     """One step of a client optimiser."""
 
 
-_FLAGS = {"error_model": "numpy", "_nrt": False}  # in loops that allocate nothing
+_FLAGS = {"_nrt": False}  # in loops that allocate nothing
 
 
 def by_rule(name, otherwise=None):
