@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._sparse import largest_entries
 from fedconvex.federation import Federation
 from fedconvex.problems.protocol import has_scores
 from fedconvex.theory.bound import PrecisionError, with_powers
@@ -39,7 +38,7 @@ def need_products(theorem: str, problem: Any, start: np.ndarray | None = None, m
         return
     federation = problem.federation
     rows = federation if isinstance(federation, Federation) else federation.rows  # the table that owners share
-    _need(theorem, "the largest entry of every feature", largest_entries(rows.X), 1.0 / MOST)
+    _need(theorem, "the largest entry of every feature", rows.column_sizes, 1.0 / MOST)
     _need(theorem, "the largest label", np.abs(rows.y).max(initial=0.0), 1.0 / MOST)
     if start is not None:
         _need(theorem, "the start", np.abs(start).max(initial=0.0), 0.0)
