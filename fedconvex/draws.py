@@ -83,13 +83,11 @@ def choose(state, K, m, out):
             out[i] = order[i]
         return
     for i in range(m):
-        top = K - m + i
+        top, taken = K - m + i, False
         pick = below(state, i, top + 1)
-        for j in range(i):
-            if out[j] == pick:
-                pick = top
-                break
-        out[i] = pick
+        for j in range(i):  # to the end: a processor guesses wrong where it would stop
+            taken |= out[j] == pick
+        out[i] = top if taken else pick
 
 
 @kernel

@@ -6,11 +6,20 @@ import numpy as np
 
 from fedconvex.kernels.cache import kernel
 
+SHORT = 4  # entries up to which each is summed by itself: longer ones are added side by side
+
 
 @kernel
 def average_rows(weights, A, out):
     """out[r] = sum_j weights[r, j] A[r, j]."""
     for r in range(A.shape[0]):
+        for t in range(A.shape[2] if A.shape[2] <= SHORT else 0):
+            total = weights[r, 0] * A[r, 0, t]
+            for j in range(1, A.shape[1]):
+                total += weights[r, j] * A[r, j, t]
+            out[r, t] = total
+        if A.shape[2] <= SHORT:
+            continue
         for t in range(A.shape[2]):
             out[r, t] = weights[r, 0] * A[r, 0, t]
         for j in range(1, A.shape[1]):

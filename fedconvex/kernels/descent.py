@@ -14,7 +14,7 @@ from fedconvex.kernels.dispatch import move, slope
 from fedconvex.kernels.penalised import shorten
 from fedconvex.kernels.ridges import penalty, shrink
 from fedconvex.kernels.row_losses import add_rows
-from fedconvex.kernels.rows import row_axpy, row_dot
+from fedconvex.kernels.rows import row_axpy, single_dot
 
 
 @strict_part
@@ -80,7 +80,7 @@ class SingleSteps(NamedTuple):
         start = job.since * job.block
         for s in range(start, job.passes * job.block):
             i, a = room.rows[s - start], eta[job.r, mine, min(s, last)]
-            c = -a * slope(loss, row_dot(data.X, i, w), data.y[i])
+            c = -a * slope(loss, single_dot(data.X, i, w), data.y[i])
             shrink(l2, a, w, job.tilt)
             row_axpy(data.X, i, c, w)
             if path.shape[2] > 0:

@@ -181,14 +181,17 @@ def _row_bytes(fed):
     return 8 * X.shape[1] if isinstance(X, np.ndarray) else 12 * X.data.size / fed.n
 
 
-def room_together(fed, replacement, number, p, widest, listed, passes, block):
-    """Return how many jobs on single rows go side by side, or 0 where one by one is faster, and their memory."""
+def room_together(fed, replacement, number, p, widest, listed, passes, block, lanes=False):
+    """Return how many jobs on single rows go side by side, or 0 where one by one is faster, and their memory.
+
+    lanes: whether their models go in lanes.
+    """
     drawn = not isinstance(replacement, np.ndarray) and (replacement or block == 1)
     lists, visited = 0 if drawn else listed, min(widest, passes * block) * _row_bytes(fed)
     together = single_rows.side_by_side(number, p, lists, visited)
     if together <= single_rows.FEW:
         return 0, ()
-    return together, (together, *single_rows.room(together, lists, widest))
+    return together, (together, *single_rows.room(together, lists, widest, p if lanes else 0))
 
 
 NO_RIDGE, NO_TILT, NO_PATH = np.zeros(1), np.zeros((1, 1, 0)), np.zeros((1, 1, 0, 0))
@@ -228,7 +231,8 @@ def run(
             continue
         together = 0
         if kind == SINGLE:
-            together, room = room_together(fed, replacement, clients.size, p, widest, listed, passes, block)
+            lanes = single_rows.in_lanes(p, fed.rows, labels, W, tilt)
+            together, room = room_together(fed, replacement, clients.size, p, widest, listed, passes, block, lanes)
         if not together:
             room = room_alone(widest, listed, largest, p, C, l2)
         for some, plan_, since in pieces.cut(kinds, IDLE, plan, by_row, by_step) if long else ((kinds, plan, 0),):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex.kernels import jobs, pieces
+from fedconvex.kernels import jobs, pieces, single_rows
 from fedconvex.kernels.averages import average_rows
 from fedconvex.kernels.batches import again
 from fedconvex.kernels.cache import kernel
@@ -32,7 +32,7 @@ def set_tilt(mu, w, tilt):
 @kernel
 def rounds_of_single_rows(
     weights, flat, kind, kinds, loss, X, y, ptr, ids, l2, mu, tilt, key, trajectories, first, clients, W, w, plan, eta,
-    replacement, models, path, width, whole, real, lists, pool,
+    replacement, models, path, width, blocks, whole, real, lists, pool,
 ):  # fmt: skip
     """W[t + 1] = sum_j weights[t, :, j] models[:, j], models after round first + t from W[t]; w is W, flat models."""
     for t in range(W.shape[0] - 1):
@@ -41,7 +41,7 @@ def rounds_of_single_rows(
         run_single_rows(
             kind, kinds[b], loss, X, y, ptr, ids, l2, mu, tilt, key, trajectories, first + t, clients[a], W[t],
             plan[b], eta[min(t, eta.shape[0] - 1)], replacement, flat, path, width,
-            whole, real, lists, pool, 0,
+            blocks, whole, real, lists, pool, 0,
         )  # fmt: skip
         average_rows(weights[c], models, w[t + 1])
 
@@ -95,7 +95,8 @@ def averaged(rules, problem, w, n, clients, weights, draws, eta, plan, replaceme
     tilt, models = np.zeros((R, 1, p)) if mu.any() else jobs.NO_TILT, np.empty((R, m, p))
     together, room = 0, ()
     if kind == jobs.SINGLE:
-        together, room = jobs.room_together(fed, replacement, R * m, p, widest, listed, passes, block)
+        lanes = single_rows.in_lanes(p, fed.rows, problem.row_labels)
+        together, room = jobs.room_together(fed, replacement, R * m, p, widest, listed, passes, block, lanes)
     rows = kind, kinds, problem.row_loss, fed.rows, problem.row_labels, fed.ptr, fed.ids
     where = problem.ridge, mu, tilt, draws.key, draws.trajectory, draws.round, clients, W, W.reshape(n + 1, R, p)
     many = *rows, *where, plan, eta, replacement, models, jobs.NO_PATH

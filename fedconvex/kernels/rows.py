@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedconvex.kernels.cache import DISABLED, overload
 from fedconvex.kernels.dispatch import by_rows
 
 
@@ -32,6 +33,30 @@ def _sparse_axpy(X, i, c, out):
 
 
 row_dot = by_rows(_dense_dot, _sparse_dot, "always")  # x_i' w
+
+NARROW = 11  # entries of a dense row up to which eight models are side by side in `lanes`
+
+
+def two_sums(X, i, w):
+    """x_i' w as `lanes` computes it: even coordinates one after the other, odd ones, and both sums together."""
+    even = odd = 0.0
+    for j in range(0, w.size - 1, 2):
+        even += X[i, j] * w[j]
+        odd += X[i, j + 1] * w[j + 1]
+    if w.size % 2 == 1:
+        even += X[i, w.size - 1] * w[w.size - 1]
+    return even + odd
+
+
+if not DISABLED:
+    overload(two_sums, {"contract"}, _nrt=False)(lambda *_: two_sums)
+
+
+def _dense_single(X, i, w):
+    return two_sums(X, i, w) if w.size <= NARROW else row_dot(X, i, w)
+
+
+single_dot = by_rows(_dense_single, _sparse_dot, "always")  # x_i' w in steps on single rows
 
 row_axpy = by_rows(_dense_axpy, _sparse_axpy, "always")  # out += c x_i
 
