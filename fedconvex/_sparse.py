@@ -141,6 +141,22 @@ def _unfit(who: str, what: str, *sizes: int) -> ValueError:
     return bad(who, f"have one {what} each", ", ".join(map(str, sizes)), _CURE)
 
 
+def squared_lengths(X: Any) -> np.ndarray:
+    """Return ‖x_i‖^2 of every row of dense rows or CSR (n, d), (n,)."""
+    if not sp.issparse(X):
+        return np.asarray(np.einsum("ij,ij->i", X, X))
+    return np.asarray(sp.csr_array((X.data**2, X.indices, X.indptr), shape=X.shape).sum(axis=1))
+
+
+def entries_of_columns(X: Any) -> np.ndarray:
+    """Return how many entries every column of a CSR (n, d) stores, (d,)."""
+    counts = np.zeros(X.shape[1], dtype=np.int64)
+    step = max(1 << 15, X.shape[1])
+    for i in range(0, X.nnz, step):  # pieces: they are copied as longer integers
+        counts += np.bincount(X.indices[i : i + step], minlength=counts.size)
+    return counts
+
+
 def largest_entries(X: Any) -> np.ndarray:
     """Return the largest |x_ij| of every column of dense rows or CSR (n, d), (d,)."""
     n, d = X.shape

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from fedconvex import _html
 from fedconvex._check import bad, finite, flag, items, numeric, raw, real, vector, whole, wrong_type
-from fedconvex._sparse import CSR, largest_entries, rows_given
+from fedconvex._sparse import CSR, largest_entries, rows_given, squared_lengths
 from fedconvex.federation_input import (
     as_listed,
     client_row_weights,
@@ -445,8 +445,7 @@ class Federation:
     @cached_property
     def row_norms2(self) -> np.ndarray:
         """Squared length ‖x_i‖^2 of every row, (n,)."""
-        X = self.X
-        return np.asarray(X.multiply(X).sum(axis=1) if self.is_sparse else np.einsum("ij,ij->i", X, X)).ravel()
+        return squared_lengths(self.X)
 
     def client_rows(self, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows of client k, dense (n_k, d), and their targets (n_k,)."""

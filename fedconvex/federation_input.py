@@ -80,7 +80,7 @@ def matrix(X: Any) -> Any:
     finite("Federation.X", csr.data)
     if d > np.iinfo(np.int32).max:
         raise bad("Federation.X", "have fewer than 2^31 features", d)
-    return sp.csr_array((frozen(csr.data), frozen(csr.indices), frozen(csr.indptr)), shape=(n, d))
+    return sealed(csr)
 
 
 def row_pointers(ptr: Any, n: int) -> np.ndarray:

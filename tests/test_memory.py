@@ -12,6 +12,23 @@ from fedconvex import Federation, Logistic, Problem
 from fedconvex.solvers.kinked.row_ascent import _squares
 from fedconvex.solvers.rows.hessians import weighted_gram
 
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("d", [100, 5_000])
+def test_sparse_rows_are_solved_in_a_third_of_their_memory(d):
+    """Newton's method, and quasi-Newton steps: indices are counted in pieces, and nothing of the rows is copied."""
+    rng = np.random.default_rng(0)
+    X = sp.random_array((20_000, d), density=min(0.5, 100 / d), rng=rng, format="csr", data_sampler=rng.standard_normal)
+    fed = Federation(X, rng.choice([-1.0, 1.0], 20_000), [0, 10_000, 20_000])
+    Problem(fed, Logistic(), 1e-2).solve(tol=1e-6)
+    tracemalloc.start()
+    found = Problem(Federation(fed.X, fed.y, fed.ptr), Logistic(), 1e-2).solve(tol=1e-6)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.gap <= 1e-6 * (1.0 + found.value)
+    assert peak < (fed.X.data.nbytes + fed.X.indices.nbytes) / 3
+
+
 SCRIPT = """
 import resource, sys
 import numpy as np

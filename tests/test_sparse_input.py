@@ -187,6 +187,10 @@ def test_memory_that_nobody_can_write_to_is_shared():
         a.flags.writeable = False
     X = sp.csr_array(tuple(parts), shape=DENSE.shape)
     assert np.shares_memory(Federation(X, Y, [0, 6, 12]).X.data, X.data)
+    fed = Federation(csr(), Y, [0, 6, 12])  # and rows that a federation has made its own
+    assert np.shares_memory(Federation(fed.X, Y, [0, 12]).X.indices, fed.X.indices)
+    for a in (fed.X.data, fed.X.indices, fed.X.indptr):
+        assert read_only_throughout(a)
 
 
 def test_a_matrix_that_lies_about_its_duplicates():

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from fedconvex._check import bad, flag, numeric, vector, wrong_type
+from fedconvex._sparse import entries_of_columns
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.kernels.domain_sums import domain_counts, domains_of
@@ -440,7 +441,7 @@ class Objective(WeightedRows):
         """
         fed = self.federation
         if fed.is_sparse:
-            return 8.0 + 0.5 * np.bincount(fed.X.indices, minlength=fed.d)
+            return 8.0 + 0.5 * entries_of_columns(fed.X)
         added = fed.n if self.n_outputs > 1 else int((fed.sizes // 4 + fed.sizes % 4).sum())
         return np.full(fed.d, 8.0 + 0.5 * added)
 

@@ -45,11 +45,10 @@ def band_gap(problem: Objective, w: np.ndarray, g: np.ndarray, error: np.ndarray
     for share in _INSIDE:
         t = share * width if math.isfinite(width) else share
         h = np.where(inside > t, kappa * problem.per_row, 0.0)
-        H = _gram(problem, h)
-        factor = Factor(problem, w, H, False, h)
+        factor = Factor(problem, w, _gram(problem, h), False, h)
         nu = factor.decrement(g, error)
         if not math.isfinite(nu):  # H is singular, as far as Cholesky's factor tells
-            factor = Factor(problem, w, H, True, h)
+            factor = Factor(problem, w, _gram(problem, h), True, h)
             nu = factor.decrement(g, error) if _spans(problem, factor, w, off) else math.inf
         if math.isfinite(nu) and factor.least > 0.0:
             along = kappa * nu * float(np.linalg.norm(fed.column_sizes * factor.scale)) / math.sqrt(factor.least)

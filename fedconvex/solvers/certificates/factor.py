@@ -17,7 +17,7 @@ TINY = 1e-290  # features and curvatures below it are not known to 15 digits
 class Factor:
     """A factor of H in equilibrated coordinates (unit diagonal): Cholesky, or the singular values of a root of H.
 
-    H is the Hessian at w, or with the curvatures h (n,) of the rows.
+    H is the Hessian at w, or with the curvatures h (n,) of the rows; it is taken over, and written to.
 
     Numerical rank is decided on singular values of the root, relative to the largest, at the level of rounding.
     """
@@ -34,8 +34,8 @@ class Factor:
         exact = (diagonal == 0.0) & (h is not None)  # curvatures that are given are 0 where they say so
         self.resolved = bool((normal | exact | (sizes == 0.0)).all())
         self.noise = 8.0 * EPS * (p + math.sqrt(n))
-        self.H = np.outer(self.scale, self.scale)
-        self.H *= H
+        self.H = H
+        self.H *= np.outer(self.scale, self.scale)
         self.cholesky: Any = None
         if not careful:
             try:  # the shift lets singular matrices pass; where it matters, the certificate falls short

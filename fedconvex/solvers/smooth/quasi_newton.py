@@ -54,7 +54,7 @@ class _Blocks(NamedTuple):
                 continue
             H = weighted_gram(problem.federation.X, _largest(bends[:, c], 16 * problem.federation.d))
             H.flat[:: len(H) + 1] += np.broadcast_to(problem.ridge, problem.size)[: len(H)]
-            factors.append(sla.cho_factor(H, lower=True, overwrite_a=True, check_finite=True))
+            factors.append(sla.cho_factor(H.T, lower=True, overwrite_a=True, check_finite=True))
         return cls(factors, several)
 
     def solve(self, g: np.ndarray) -> np.ndarray:
@@ -71,22 +71,6 @@ class _Blocks(NamedTuple):
         return (W - W.mean(axis=0)).ravel()
 
 
-class _Scale(NamedTuple):
-    """H_0: a number."""
-
-    factor: float
-
-    @classmethod
-    def along(cls, problem: Objective, w: np.ndarray, g: np.ndarray) -> _Scale:
-        """Return the inverse of the curvature along the gradient g at a flat model."""
-        bend = float(g @ problem.hessian_product(w)(g))
-        return cls(float(g @ g) / bend if bend > 0.0 else 1.0)
-
-    def solve(self, g: np.ndarray) -> np.ndarray:
-        """H_0 g."""
-        return self.factor * g
-
-
 def _largest(h: np.ndarray, most: int) -> np.ndarray:
     """Return h with zeros but for the largest entries, of which a part stands for all where there are very many."""
     order = np.argsort(h)[::-1]
@@ -99,11 +83,11 @@ def _largest(h: np.ndarray, most: int) -> np.ndarray:
 
 
 class _Memory:
-    """The last pairs s, y and H_0 y, with the direction that they make of a gradient."""
+    """The last pairs s, y and H_0 y, with the direction that they make of a gradient; H_0 comes scaled beside them."""
 
-    def __init__(self) -> None:
+    def __init__(self, scale: float) -> None:
         self.pairs: list[tuple[np.ndarray, np.ndarray, np.ndarray, float]] = []
-        self.scale = 1.0
+        self.scale = scale
 
     def add(self, s: np.ndarray, y: np.ndarray, z: np.ndarray) -> None:
         """Keep a pair, if it has curvature."""
@@ -114,11 +98,13 @@ class _Memory:
 
     def direction(self, g: np.ndarray, u: np.ndarray) -> np.ndarray:
         """Return the two-loop recursion's product with g, from u = H_0 g: H_0 is applied nowhere here."""
-        q, r, sizes = g.copy(), u.copy(), []
+        q, sizes = g.copy(), []
+        r = q if u is g else u.copy()
         for s, y, z, rho in reversed(self.pairs):
             sizes.append(rho * float(s @ q))
             q -= sizes[-1] * y
-            r -= sizes[-1] * z
+            if z is not y:
+                r -= sizes[-1] * z
         r *= self.scale
         for (s, y, _, rho), a in zip(self.pairs, reversed(sizes), strict=True):
             r += (a - rho * float(y @ r)) * s
@@ -140,7 +126,7 @@ def approach(problem: Objective, w: np.ndarray | None, tol: float | None) -> tup
     except (np.linalg.LinAlgError, ValueError):
         return w, 0
     evaluate, w = _evaluation(problem), inverse.centre(w)
-    end = _search(problem, evaluate, Point(w, *evaluate(w), 1), tol, inverse, MOST)
+    end = _search(problem, evaluate, Point(w, *evaluate(w), 1), tol, MOST, inverse)
     return end.w, end.evaluations
 
 
@@ -148,7 +134,9 @@ def approach(problem: Objective, w: np.ndarray | None, tol: float | None) -> tup
 def approach_blindly(problem: Objective, w: np.ndarray, tol: float | None) -> Point:
     """Return what `approach` does, of one output, from no more of the Hessian than one product."""
     F, g = problem.value_gradient(w)
-    return _search(problem, problem.value_gradient, Point(w, F, g, 1), tol, _Scale.along(problem, w, g), FEW)
+    bend, square = float(g @ problem.hessian_product(w)(g)), float(g @ g)
+    scale = square / bend if bend > 0.0 else 1.0
+    return _search(problem, problem.value_gradient, Point(w, F, g, 1), tol, FEW, None, scale)
 
 
 class Point(NamedTuple):
@@ -161,12 +149,13 @@ class Point(NamedTuple):
 
 
 def _search(
-    problem: Objective, evaluate: Any, begin: Point, tol: float | None, inverse: _Blocks | _Scale, most: int
-) -> Point:
-    """Return where at most so many steps lead."""
-    goal, memory = 1e-13 if tol is None else 0.5 * tol, _Memory()
+    problem: Objective, evaluate: Any, begin: Point, tol: float | None, most: int, inverse: _Blocks | None,
+    scale: float = 1.0,
+) -> Point:  # fmt: skip
+    """Return where at most so many steps lead; without an inverse H_0 is a number, at first ``scale``."""
+    goal, memory = 1e-13 if tol is None else 0.5 * tol, _Memory(scale)
     w, F, g, evaluations = begin
-    u = inverse.solve(g)
+    u = g if inverse is None else inverse.solve(g)
     for _ in range(most):
         step = memory.direction(g, u)
         slope = float(g @ step)
@@ -176,8 +165,8 @@ def _search(
         evaluations += tried
         if t == 0.0:
             break
-        new = inverse.solve(g_new)
-        memory.add(-t * step, g_new - g, new - u)
+        new, y = g_new if inverse is None else inverse.solve(g_new), g_new - g
+        memory.add(-t * step, y, y if inverse is None else new - u)
         w, F, g, u = w - t * step, F_new, g_new, new
     return Point(w, F, g, evaluations)
 
