@@ -432,6 +432,16 @@ def test_same_seed_same_bits(case):
         assert np.abs(a.w[0] - a.w[1]).max() > 1e-12
 
 
+@cases([*CONFIGURATIONS, *INVARIANT, *GAMES])  # the others start at zero
+def test_a_trajectory_alone_is_what_it_is_among_others(case, rng):
+    """From starts of their own, so that one that sees another's model differs."""
+    method, problem, _ = case
+    start = 0.1 * rng.normal(size=(2, *problem.model_shape))
+    both = quiet(method, problem, rounds=2, tol=0, seed=6, trajectories=2, start=start)
+    alone = quiet(method, problem, rounds=2, tol=0, seed=6, trajectories=range(1, 2), start=start[1])
+    np.testing.assert_allclose(alone.w, both.w[1], rtol=1e-12, atol=1e-14)
+
+
 @pytest.mark.slow
 @pytest.mark.compiled
 @cases(EVERY)
@@ -699,7 +709,10 @@ def test_methods_are_frozen_values(name):
 
 SHARED = {"__init__", "nodes", "optimizers", "participation", "steps", "weighting", "work"}
 METHOD_FILES = [
-    path for path in sorted(Path(fedconvex.__file__).parent.rglob("methods/*.py")) if path.stem not in SHARED
+    path
+    for path in sorted(Path(fedconvex.__file__).parent.rglob("*.py"))
+    if (path.parent.name == "methods" and path.stem not in SHARED)
+    or ("families" in path.parts and "\n    def aggregate(" in path.read_text(encoding="utf-8"))
 ]
 
 

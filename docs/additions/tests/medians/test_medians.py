@@ -36,6 +36,10 @@ def test_the_method_keeps_the_contract(kept):
     kept((Weiszfeld(), PROBLEM, "Weiszfeld"))
 
 
+def test_trajectories_do_not_mix(rng):
+    contract.test_a_trajectory_alone_is_what_it_is_among_others((Weiszfeld(), PROBLEM, "Weiszfeld"), rng)
+
+
 def test_other_problems_are_refused():
     other = Problem(PROBLEM.federation, Squared())
     with pytest.raises(TypeError, match="Weiszfeld: problem must learn a median of the clients; got Problem"):
