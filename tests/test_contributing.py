@@ -70,8 +70,9 @@ TESTS = [name for name in ADDED if name.startswith("tests/")]
 OWN = "(architecture or families or introduce or cosh or purpose)"
 ASKED = "(test_docs and (row or changelog or public or CONTRIBUTING or gradient_descent or scripts))"
 THEOREMS = "(theorem_files and (gradient or exported or up_to_date))"
-METHODS = "(contract and (HeavyBall or LooplessGD or heavyball or looplessgd or exported))"
-FILES = ("architecture", "draws", "families", "experiments", "losses", "docs", "theorem_files", "contract")
+METHODS = "((contract or declared) and (HeavyBall or LooplessGD or LogCosh or weiszfeld or exported))"
+FILES = ("architecture", "draws", "families", "experiments", "losses", "docs", "theorem_files", "public_api")
+FILES += ("contract", "declared_traits", "loss_contract")
 
 
 @pytest.mark.slow

@@ -49,6 +49,11 @@ class HeavyBall(CheckedFields):
     momentum : float
         beta, in [0, 1).
 
+    Raises
+    ------
+    ValueError, TypeError
+        On settings out of range.
+
     Examples
     --------
     >>> from fedconvex import Problem, Squared, run

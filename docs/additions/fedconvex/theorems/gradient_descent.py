@@ -33,6 +33,11 @@ def gradient_descent_rate(constants: Constants, *, step_size: float, rounds: int
     step_size, rounds : float, int
         eta, T.
 
+    Raises
+    ------
+    AssumptionError
+        If a constant is missing, or the step exceeds 1/L.
+
     Examples
     --------
     >>> from fedconvex.constants import Constants
@@ -75,5 +80,6 @@ THEOREMS = (
         method=fixed_step(1.0),
         rounds=20,
         checks=(unequal_hessians, diabetes, Check(diabetes, fixed_step(2.5))),  # the last: too large a step
+        space=Space(lambda knobs: fixed_step(knobs["share"]), {"share": Real(0.02, 1.0)}, losses=("squared", "hinge")),
     ),
 )
