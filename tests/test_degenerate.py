@@ -21,6 +21,7 @@ from fedconvex import (
 from fedconvex.hybrid_federation import HybridFederation
 from fedconvex.methods import (
     AFL,
+    DANE,
     SVRG,
     AgnosticFedAvg,
     DynamicFedAvg,
@@ -201,6 +202,14 @@ def test_excesses_that_drown_in_values_are_not_decided():
         fed = Federation.from_arrays(X / size, size * y, [0, 0, 1])
         method = FedProx(proximal_mu=10.0, solver=ProximalPoint())
         assert verify("fedprox-convex", Problem(fed, Squared(), 0.1), method, rounds=1).outcome is outcome
+
+
+@pytest.mark.parametrize(("label", "outcome"), [(1.0, Outcome.HOLDS), (1e-14, Outcome.INCONCLUSIVE)])
+def test_solutions_of_clients_are_as_exact_as_their_tolerance(label, outcome):
+    """Up to tol (1 + ‖v‖) = 1e-13: models of 1e-14 are not moved at all, and the gap was not below its start."""
+    fed = Federation.from_arrays([[0.2, -0.7], [1.4, 1.1]], [-label, -label], [0, 1])
+    method = DANE(step_size=0.2, eta=0.3, line_search=True)
+    assert verify("newton-line-search", Problem(fed, Squared()), method, rounds=3).outcome is outcome
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -14,6 +14,7 @@ from fedconvex.problems import GaussianPosteriorProblem, MovingTarget
 from fedconvex.theorems import THEOREMS
 from fedconvex.theorems.parts import theorem as parts_theorem
 from fedconvex.theorems.parts.ranges import MOST, need_products
+from fedconvex.theorems.parts.samples import Models, Sample
 from fedconvex.theorems.parts.theorem import Check
 from fedconvex.theory import PrecisionError
 from fedconvex.verify import Outcome, own_instance, verify
@@ -74,6 +75,15 @@ def test_both_sides_of_the_limits_of_settings(inside, outside):
     ):
         assert ask(inside) == ""
         assert f"needs {name} within 1e-75 and 1e75" in ask(outside), name
+
+
+def test_chances_and_tolerances_are_no_sizes():
+    """A probability of 1e-200 is not multiplied: Massart's bound on many rows is wrong as rarely as that."""
+    assert (
+        refusal(problem(), None, Sample(sizes=20, models=Models([[1.0]]), delta=1e-200))
+        == refusal(problem(), None, DANE(tol=1e-100))
+        == ""
+    )
 
 
 def test_the_limits_are_those_of_products_of_eight():

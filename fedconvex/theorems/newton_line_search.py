@@ -13,8 +13,8 @@ from fedconvex.theorems.approximate_newton import DAMPED, crossed, damping_of, d
 from fedconvex.theorems.fednl import learned
 from fedconvex.theorems.kit import *
 from fedconvex.theorems.parts.learned_hessians import largest_error
-from fedconvex.theorems.parts.rounding import excess, rounding
-from fedconvex.theorems.parts.smoothness import constants_of_F
+from fedconvex.theorems.parts.rounding import excess, of_square, rounding
+from fedconvex.theorems.parts.smoothness import constants_of_F, start_length
 
 __all__ = ["STATEMENT", "THEOREMS", "newton_line_search"]
 
@@ -137,8 +137,11 @@ def _read(s: Setting) -> Reading:
 
 
 def _tolerance(s: Setting, value: float) -> float:
+    """Of values that the line search compares, and of clients' solutions: up to tol (1 + their length) a stage."""
     size = abs(float(s.problem.value(s.start))) + abs(s.problem.solve().value)
-    return rounding(LAST_SYNCHRONISED, s, value) + s.rounds * ROUNDING * size
+    steep, tol = float(s.problem.constants().L or 0.0), float(getattr(s.method, "tol", 0.0))
+    solved = of_square(2.0 * value, math.sqrt(steep) * s.rounds * tol * (1.0 + start_length(s)))
+    return rounding(LAST_SYNCHRONISED, s, value) + s.rounds * ROUNDING * size + solved
 
 
 THEOREMS = (

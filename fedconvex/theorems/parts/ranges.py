@@ -21,6 +21,7 @@ from fedconvex.federation import Federation
 from fedconvex.problems.protocol import has_scores
 from fedconvex.theory.bound import PrecisionError, with_powers
 
+_SIZES = ("step_size", "domain_step_size", "server_step", "mu", "proximal_mu", "alpha", "rho")  # no chances, tolerances
 MOST = 1e37  # its eighth power, times 1e12, is a double
 
 
@@ -56,12 +57,12 @@ def _need(theorem: str, name: str, sizes: Any, least: float) -> None:
 
 
 def _settings(method: Any) -> Iterator[tuple[str, float]]:
-    """Return the real numbers that a method is set by, with their names; of its optimisers and rules too."""
+    """Return the sizes that a method is set by, with their names; of its optimisers and rules too."""
     names = [f.name for f in fields(method)] if is_dataclass(method) else getattr(method, "_fields", ())
     for name in names:
         value = getattr(method, name)
         if isinstance(value, float):
-            if math.isfinite(value):
+            if name in _SIZES and math.isfinite(value):
                 yield f"{type(method).__name__}.{name}", abs(value)
         else:
             yield from _settings(value)
