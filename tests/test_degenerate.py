@@ -204,6 +204,22 @@ def test_excesses_that_drown_in_values_are_not_decided():
         assert verify("fedprox-convex", Problem(fed, Squared(), 0.1), method, rounds=1).outcome is outcome
 
 
+@pytest.mark.parametrize("size", [1e-20, 1e-8, 1.0, 1e8])
+def test_hypotheses_of_games_know_no_unit(size):
+    """Coefficients of 1e-45 that differ by as much were equal up to 1e-9, and small features uncorrelated."""
+    rows, start = [[1.0], [0.5], [2.0], [1.5]], np.zeros((2, 1))
+    for y, words in (
+        (np.array([3.0, 1.5, 6.0, 4.5]), ""),
+        (np.array([3.0, 1.0, 6.0, 3.0]), "needs equal coefficients"),
+    ):
+        problem = GameProblem(Federation.from_arrays(rows, size * y, [0, 0, 1, 1]), Squared(), 1e12)
+        found = verify("game-buffer", problem, FLGame(buffer=3), rounds=3, start=start)
+        assert (words in found.reason) if words else found.outcome is Outcome.HOLDS, found
+    X = size * np.array([[1.0, 0.0], [0.5, 1.0], [0.0, 1.0], [1.0, 0.5]])
+    problem = GameProblem(Federation.from_arrays(X, [1.0, 2.0, 1.0, 3.0], [0, 0, 1, 1]), Squared(), 1.0)
+    assert "needs uncorrelated features" in verify("game-rounds", problem, IRMGame(), rounds=9).reason
+
+
 @pytest.mark.parametrize(("label", "outcome"), [(1.0, Outcome.HOLDS), (1e-14, Outcome.INCONCLUSIVE)])
 def test_solutions_of_clients_are_as_exact_as_their_tolerance(label, outcome):
     """Up to tol (1 + ‖v‖) = 1e-13: models of 1e-14 are not moved at all, and the gap was not below its start."""

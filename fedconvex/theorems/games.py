@@ -257,7 +257,7 @@ def _read_buffer(s: Setting) -> Reading:
     checked = require(
         NAME,
         Hypothesis("exact responses", f"{s.method.response!r}", exact),
-        Hypothesis("equal coefficients", f"they differ by {apart:.3g}", apart <= 1e-9 * (1.0 + np.abs(v).max())),
+        Hypothesis("equal coefficients", f"they differ by {apart:.3g}", apart <= 1e-9 * np.abs(v).max()),
         Hypothesis("boxes out of reach", f"‖w_t‖_inf up to {far:.3g}, B = {p.bound:g}", far < p.bound),
     )
     start = float(np.abs(s.start.sum(axis=0) - v[0]).max())
@@ -278,12 +278,12 @@ def _error_rounding(s: Setting, w: np.ndarray) -> float:
 def _read_moves(s: Setting) -> Reading:
     is_method(NAME, s.method, IRMGame)
     p = _game(s)
-    off = max(float(np.abs(S - np.diag(np.diag(S))).max()) for S in p.players.S)
+    off = max(float(np.abs(S - np.diag(np.diag(S))).max() / (np.diag(S).max() or 1.0)) for S in p.players.S)
     checked = require(
         NAME,
         Hypothesis("exact responses in turn", f"{s.method!r}", s.method == IRMGame()),
         Hypothesis("a start at zero", f"‖w_0‖_inf = {np.abs(s.start).max():g}", not s.start.any()),
-        Hypothesis("uncorrelated features", f"largest moment off the diagonal {off:.3g}", off <= 1e-12),
+        Hypothesis("uncorrelated features", f"moments off the diagonal up to {off:.3g} of the largest", off <= 1e-12),
     )
     told: dict[str, Any] = {"coefficients": _coefficients(p), "bound": p.bound}
     most = game_rounds(**told).value
