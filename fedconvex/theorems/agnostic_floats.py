@@ -12,7 +12,7 @@ from fedconvex.methods import AFL, AgnosticFedAvg, ApproxFedAvg, FedAvg, Optimis
 from fedconvex.methods.afl import WeightedSampling
 from fedconvex.secure import PlainSums
 from fedconvex.theorems.kit import *
-from fedconvex.theorems.parts.domain_instances import breast_cancer_domains, three_domains
+from fedconvex.theorems.parts.domain_instances import breast_cancer_domains, domains_of_slopes, three_domains
 
 __all__ = ["COUNTS", "FLOATS", "STATEMENT", "THEOREMS", "floats_per_round"]
 
@@ -159,9 +159,12 @@ THEOREMS = (
                     fixed_step(0.25, local_steps=3, scheme=UniformSampling),
                     fixed_step(0.25, AFL, domain_step_size=0.1),
                     fixed_step(0.25, OptimisticAFL, domain_step_size=0.1),
-                    fixed_step(0.25, ApproxFedAvg, mu=20.0, local_steps=3),
                     fixed_step(0.25, SoftmaxFedAvg, mu=20.0, local_steps=3, scheme=UniformSampling),
                 )
+            ),
+            *(  # of one domain each: clients step as FedAvg's do
+                Check(domains_of_slopes(p), fixed_step(0.25, ApproxFedAvg, mu=20.0, local_steps=3, own_domains=True))
+                for p in (2, 10)
             ),
             Check(three_domains, fixed_step(0.25, AFL, domain_step_size=0.1, sampling=WeightedSampling(1))),  # drawn
         ),

@@ -64,11 +64,11 @@ def related_tasks_hinge() -> MultiTaskProblem:
     return MultiTaskProblem(related_tasks.make().federation, Hinge(), MeanRegularised(1.0, 0.5), "mean")
 
 
-@example("wide tasks", "5 tasks of 6 to 12 rows with 20 features, neighbours on a path alike, logistic loss")
+@example("wide tasks", "5 tasks of 6 to 12 rows with 20 features, neighbours on a path alike, smoothed hinge")
 def wide_tasks() -> MultiTaskProblem:
     """Tasks with fewer rows than features: all four rules give another sigma', 2.21, 2.44, 2.82 and 5."""
     path = np.eye(5, k=1) + np.eye(5, k=-1)
-    return MultiTaskProblem(_tasks(5, 20, 12), Logistic(), Precision.laplacian(path, 1.0, 0.5))
+    return MultiTaskProblem(_tasks(5, 20, 12), SmoothedHinge(), Precision.laplacian(path, 1.0, 0.5))
 
 
 @example("breast cancer, tasks", "breast_cancer, 8 hospitals as related tasks, smoothed hinge", "real")
