@@ -77,7 +77,8 @@ def summed(self, problem, message, clients, memory, draws):
         ("broadcast", lambda self, state: state.w, r"a message that is a named tuple of arrays; got ndarray"),
         ("broadcast", lambda self, state: Message(state.w[0]), r"arrays .* R = 2 .*; got Message.w of shape \(3,\)"),
         ("local", alone, r"two things, the reply and the memory; got Reply: return reply, memory"),
-        ("local", summed, r"arrays .* R, m = 2, 5 trajectories and clients; got Reply.g of shape \(2, 3\)"),
+        ("local", lambda self, p, m, c, memory, d: (m.w, memory), r"a reply that is a named tuple.*; got ndarray"),
+        ("local", lambda self, p, m, c, memory, d: (Reply(m.w[0]), memory), r"arrays .* R = 2 .*; got Reply.g of"),
         ("aggregate", lambda self, *given: None, r"a state that is a named tuple of arrays; got NoneType"),
         ("aggregate", lambda self, state, *given: State(state.w[:1]), r"models w .*; got shape \(1, 3\)"),
     ],
@@ -85,6 +86,11 @@ def summed(self, problem, message, clients, memory, draws):
 def test_what_a_part_returns_is_refused(part, returns, message):
     with pytest.raises((TypeError, ValueError), match=f"Mine.{part} must return {message}"):
         run(changed(**{part: returns}), PROBLEM, rounds=1, trajectories=2)
+
+
+def test_a_reply_without_the_axis_of_clients_is_not_averaged():
+    with pytest.raises(ValueError, match=r"arrays of a reply must begin with .* m = \(2, 5\) .*; got shape \(2, 3\)"):
+        run(changed(local=summed), PROBLEM, rounds=1, trajectories=2)
 
 
 def test_empty_fields_and_flags_have_no_axes():

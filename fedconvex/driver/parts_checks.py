@@ -24,7 +24,8 @@ def check_method(method: Any) -> None:
 def check_state(method: Any, part: str, state: Any, R: int) -> None:
     """Raise unless a part returned a state that can be kept and measured, of R trajectories."""
     who = f"{type(method).__name__}.{part}"
-    _named(who, "a state", state)
+    if not hasattr(state, "_fields"):
+        raise wrong_type(who, "return a state that is a named tuple of arrays", type(state).__name__)
     if not (hasattr(method, "measure") or hasattr(state, "w")):
         cure = "or define measure(problem, state)"
         raise wrong_type(who, "return a state with a field w, the models (R, *model)", type(state).__name__, cure)
@@ -33,30 +34,24 @@ def check_state(method: Any, part: str, state: Any, R: int) -> None:
 
 
 def check_message(method: Any, message: Any, R: int) -> None:
-    """Raise unless the message has arrays that begin with the axis of R trajectories."""
-    who = f"{type(method).__name__}.broadcast"
-    _named(who, "a message", message)
-    _axes(who, message, (R,), "R = {} trajectories")
+    """Raise unless the message is a tuple; arrays that have names begin with the axis of R trajectories."""
+    _arrays(f"{type(method).__name__}.broadcast", "a message", message, R)
 
 
-def check_answer(method: Any, answer: Any, shape: tuple[int, int]) -> None:
-    """Raise unless an answer is memory and a reply, whose arrays begin with axes of R trajectories and m clients."""
+def check_answer(method: Any, answer: Any, R: int) -> None:
+    """Raise unless an answer is memory and a reply, whose arrays begin with the axis of R trajectories."""
     who = f"{type(method).__name__}.local"
     if not isinstance(answer, (tuple, list)) or hasattr(answer, "_fields") or len(answer) != 2:
-        raise wrong_type(
-            who, "return two things, the reply and the memory", type(answer).__name__, "return reply, memory"
-        )
-    _named(who, "a reply", answer[0])
-    _axes(who, answer[0], shape, "R, m = {}, {} trajectories and clients")
+        got, cure = type(answer).__name__, "return reply, memory"
+        raise wrong_type(who, "return two things, the reply and the memory", got, cure)
+    _arrays(who, "a reply", answer[0], R)
 
 
-def _named(who: str, what: str, x: Any) -> None:
-    if not hasattr(x, "_fields"):
+def _arrays(who: str, what: str, x: Any, R: int) -> None:
+    if not isinstance(x, tuple):
         raise wrong_type(who, f"return {what} that is a named tuple of arrays", type(x).__name__)
-
-
-def _axes(who: str, x: Any, shape: tuple[int, ...], words: str) -> None:
-    for name, a in zip(x._fields, x, strict=True):
-        if isinstance(a, np.ndarray) and a.ndim and a.size and a.shape[: len(shape)] != shape:
-            must = f"return arrays that begin with {words.format(*shape)}"
-            raise bad(who, must, f"{type(x).__name__}.{name} of shape {np.shape(a)}")
+    for name in getattr(x, "_fields", ()):
+        a = getattr(x, name)
+        if isinstance(a, np.ndarray) and a.ndim and a.size and len(a) != R:
+            must = f"return arrays that begin with the axis of R = {R} trajectories"
+            raise bad(who, must, f"{type(x).__name__}.{name} of shape {a.shape}")

@@ -174,7 +174,7 @@ class Engine:
             parts_checks.check_message(method, message, self.R)
         answer = self.threads.local(method, problem, message, clients, self.memory, draws)
         if not self.checked:
-            parts_checks.check_answer(method, answer, clients.shape)
+            parts_checks.check_answer(method, answer, self.R)
         reply, self.memory = answer
         if hasattr(method, "send"):  # what all clients of the round agree on together: masks
             reply = method.send(problem, reply, clients, draws)

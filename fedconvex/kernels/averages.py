@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedconvex._check import bad
 from fedconvex.kernels.cache import kernel
 
 SHORT = 4  # entries up to which each is summed by itself: longer ones are added side by side
@@ -29,6 +30,9 @@ def average_rows(weights, A, out):
 
 def over_clients(weights, replies):
     """Weighted averages over the second axis of (R, m, ...): (R, ...)."""
+    if replies.shape[:2] != weights.shape:
+        must = f"begin with axes of R, m = {weights.shape} trajectories and clients"
+        raise bad("arrays of a reply", must, f"shape {replies.shape}", "do not sum over clients in local")
     R, m, *model = replies.shape
     if not (weights.flags.c_contiguous and weights.flags.writeable):
         weights = weights.copy()  # kernels see one array type
