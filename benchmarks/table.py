@@ -28,6 +28,7 @@ ORDER = [
     "analyse",
     "newton",
     "study",
+    "sites",
     "start",
 ]
 SHOWN = ("cpu", "cores", "python", "numpy", "numba", "load_at_start", "date")

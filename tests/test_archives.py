@@ -23,7 +23,6 @@ from fedconvex.models import LinearModel
 from fedconvex.papers.finished_parts import finished_part, keeping
 from fedconvex.problems import QEnsemble, Stump
 from fedconvex.remote import Site
-from fedconvex.remote.sockets import unpacked
 from fedconvex.sweeps import read_sweep
 from fedconvex.sweeps.answers_on_disk import read_answers
 from fedconvex.sweeps.shared_rows import _mapped
@@ -137,7 +136,6 @@ def _kept(path):
 
 
 READERS = {
-    "message": (lambda path: unpacked(path.read_bytes()), ["header"]),
     "checkpoint": (_checkpoint, ["description"]),
     "other checkpoint": (_other_further, ["description"]),
     "model": (_model, ["coef", "intercept"]),
@@ -151,7 +149,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-@pytest.mark.parametrize("reader", [n if n == "message" else pytest.param(n, marks=pytest.mark.slow) for n in READERS])
+@pytest.mark.parametrize("reader", [n if n == "model" else pytest.param(n, marks=pytest.mark.slow) for n in READERS])
 def test_bombs_are_refused_before_they_are_unpacked(reader, bomb, tmp_path):
     read, names = READERS[reader]
     refused_by(read, tmp_path, BOMBS[bomb](names))

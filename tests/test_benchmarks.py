@@ -46,6 +46,7 @@ TINY = {
         "SIZES": {"clients": [8, 16], "rows": [60], "trajectories": [1, 2]}, "ROUNDS": 3, "SAMPLED": 4, "FIRST": 40,
     },
     "simplex": {"SHAPES": [(3, 10), (2, 50)]},
+    "sites": {"K": 3, "PER": 4, "D": 2, "FEW": 1, "MANY": 2},
     "solve": {"DENSE": (3, 20, 4), "WIDE": (2, 10, 8), "SPARSE": (40, 30, 4), "ROWS": 30, "TRIALS": 1, "CASES": _CASES},
     "start": {"REPEATS": 1},
     "survival": {"SIZES": {"100,000 x 10": (60, 2), "50 x 2": (20, 1)}},

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import io
+import json
 import logging
 import os
 import re
 import shutil
 import socket
+import struct
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from threading import Event, Thread
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from campaigns.sites import Site, replayed
 
 from fedconvex import FedAvg, Federation, FedSGD, Logistic, Problem, run
 from fedconvex.methods import SCAFFOLD
-from fedconvex.remote import TLS, Exchange, Plain, Roster, SiteWarning, in_process, serve
+from fedconvex.remote import TLS, Exchange, Plain, Roster, SiteWarning, in_process, serve, wire
 from fedconvex.remote import Site as LimitedSite
 from fedconvex.remote.authenticated_lines import FAILED, HELLO, MESSAGE, Keys, Line, Oversized
 from fedconvex.remote.messages import ASK
@@ -682,17 +682,57 @@ def test_lines_read_what_they_should():
     right.close()
 
 
-def test_what_comes_through_a_connection_is_not_trusted():
-    bomb, pickled, huge = io.BytesIO(), io.BytesIO(), io.BytesIO()
-    np.savez_compressed(bomb, a=np.zeros(10**6))
-    np.save(pickled, np.array([{}], dtype=object), allow_pickle=True)
-    np.save(huge, np.zeros(3))
-    claims = huge.getvalue().replace(b"(3,)", b"(9999999999999,)")
-    inside = io.BytesIO()
-    with zipfile.ZipFile(inside, "w") as archive:
-        archive.writestr("a.npy", claims)
-    for content in (b"", b"junk", bomb.getvalue(), pickled.getvalue(), inside.getvalue()):
-        assert unpacked(content) == {}
+def described(*arrays, more=b"", mark=b"arrays 1", length=None):
+    """A message that says anything of its arrays."""
+    told = json.dumps(arrays).encode()
+    return struct.pack("<8sI", mark, len(told) if length is None else length) + told + more
+
+
+FOREIGN = {
+    "empty": b"",
+    "junk": b"junk",
+    "another mark": described(["a", "<f8", [1]], more=bytes(8), mark=b"arrays 2"),
+    "a description longer than all": described(["a", "<f8", [1]], more=bytes(8), length=2**32 - 1),
+    "a description cut short": described(["a", "<f8", [1]], more=bytes(8), length=7),
+    "no list": struct.pack("<8sI", b"arrays 1", 1) + b"7",
+    "nested lists": struct.pack("<8sI", b"arrays 1", 10**5) + b"[" * 10**5,
+    "a billion rows": described(["a", "<f8", [10**9]], more=bytes(8)),
+    "rows beyond 64 bits": described(["a", "<f8", [2**70]], more=bytes(8)),
+    "none of many rows": described(["a", "<f8", [0, 2**70]]),
+    "too many axes": described(["a", "<f8", [1] * 100], more=bytes(8)),
+    "fewer than no rows": described(["a", "<f8", [-1, -1]], more=bytes(8)),
+    "half a row": described(["a", "<f8", [1.0]], more=bytes(8)),
+    "a flag of rows": described(["a", "<f8", [True]], more=bytes(8)),
+    "objects": described(["a", "|O", [1]], more=bytes(8)),
+    "records": described(["a", [["x", "<f8"]], [1]], more=bytes(8)),
+    "text": described(["a", "<U2", [1]], more=bytes(8)),
+    "no name": described([1, "<f8", [1]], more=bytes(8)),
+    "a name twice": described(["a", "<f8", [1]], ["a", "<f8", [1]], more=bytes(16)),
+    "bytes left over": described(["a", "<f8", [1]], more=bytes(9)),
+    "bytes missing": described(["a", "<f8", [2]], more=bytes(9)),
+}
+
+
+@pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN)
+def test_what_comes_through_a_connection_is_not_trusted(content):
+    assert unpacked(content) == {}
+    with pytest.raises((ValueError, TypeError)):
+        wire.unpacked(content)
+
+
+def test_messages_keep_their_bits_and_belong_to_who_reads_them():
+    rng = np.random.default_rng(0)
+    given = {
+        "header": np.arange(6), "w": rng.normal(size=(2, 1, 3)), "turned": rng.normal(size=(3, 4)).T, "": np.array(2.5),
+        "Umlaut ä": np.array([np.nan, -0.0]), "on": np.array([True, False]), "bytes": np.zeros((0, 4), np.uint8),
+    }  # fmt: skip
+    found = unpacked(wire.packed(given))
+    assert list(found) == list(given)
+    for name, a in found.items():
+        assert type(a) is np.ndarray and a.dtype == given[name].dtype and a.shape == given[name].shape
+        assert a.tobytes() == given[name].tobytes() and a.flags.writeable and a.flags.c_contiguous
+    odd = unpacked(described(["on", "|b1", [3]], more=bytes([0, 1, 255])))["on"]
+    assert odd.tolist() == [False, True, True] and odd.view(np.uint8).tolist() == [0, 1, 1]
 
 
 def test_a_site_that_answers_nonsense_is_refused_and_named():

@@ -93,11 +93,16 @@ class Line:
             raise ConnectionError(f"a frame of {length} bytes, at most {most} are read")
         mark, content = self._mark(1, head), b""
         dropped = kept is not None and length > kept
-        for at in range(0, length, _CHUNK if dropped else max(length, 1)):
-            content = self.read(min(length - at, _CHUNK) if dropped else length, end)
-            if mark is not None:
-                mark.update(content)
-        if mark is not None and not hmac.compare_digest(self.read(32, end), mark.digest()):
+        told = b""
+        if mark is not None and not dropped and length <= _CHUNK:  # what is short comes at once
+            content, told = _apart(self.read(length + 32, end), length)
+            mark.update(content)
+        else:
+            for at in range(0, length, _CHUNK if dropped else max(length, 1)):
+                content = self.read(min(length - at, _CHUNK) if dropped else length, end)
+                if mark is not None:
+                    mark.update(content)
+        if mark is not None and not hmac.compare_digest(told or self.read(32, end), mark.digest()):
             raise ConnectionError("a frame whose authentication code does not fit")
         if dropped:
             raise Oversized(f"it has {length:,} bytes, at most {kept:,} are kept")
@@ -107,7 +112,8 @@ class Line:
         """Return so many bytes, read until a moment of the monotonic clock."""
         found = bytearray()
         while len(found) < length:
-            self.end.settimeout(_left(end))
+            if end is not None or self.end.gettimeout() is not None:  # to set what is set asks the system
+                self.end.settimeout(_left(end))
             part = self.end.recv(min(length - len(found), _CHUNK))
             if not part:
                 raise EOFError("the connection was ended")
@@ -144,6 +150,10 @@ class Line:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _apart(content: bytes, length: int) -> tuple[bytes, bytes]:
+    return content[:length], content[length:]
 
 
 def _left(end: float | None) -> float | None:

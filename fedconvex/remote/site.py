@@ -264,7 +264,7 @@ class Site:
         """Do a round's local work, from the memory that the server counts on."""
         rows, acknowledged = arrays.pop("trajectories"), arrays.pop(ACK)
         whole = rows.dtype == np.int64 and rows.ndim == 1 and rows.size > 0
-        if not whole or rows.min() < 0 or rows.max() >= self.R or (np.diff(rows) <= 0).any():
+        if not whole or (rows[1:] <= rows[:-1]).any() or rows[0] < 0 or rows[-1] >= self.R:
             raise Refused(f"its trajectories are not different ones of {self.R}")
         if acknowledged.shape != (2,) or acknowledged.dtype != np.int64:
             raise Refused("it does not say which rounds it counts on")

@@ -328,6 +328,8 @@ def _zeros(make: Any, clients: Any, k: int) -> Any:
 def _places(clients: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, Any]:
     """Return the trajectories of a client and its first places in them, and (r, j, number) of all its places."""
     r, j = np.nonzero(clients == k)
+    if r.size < 2 or (r[1:] > r[:-1]).all():  # drawn once at most
+        return r, j, (r, j, np.arange(r.size))
     rows, first, number = np.unique(r, return_index=True, return_inverse=True)
     return rows, j[first], (r, j, number)
 

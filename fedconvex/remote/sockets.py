@@ -1,4 +1,4 @@
-"""A transport between processes: arrays as npz over connections whose ends have proven their places.
+"""A transport between processes: arrays as bytes over connections whose ends have proven their places.
 
 `fedconvex.remote.credentials` says how: TLS with a certificate for each site, or without TLS on one machine.
 """
@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._archives import arrays_in
 from fedconvex._check import bad, flag, real, whole, wrong_type
-from fedconvex._files import npz
+from fedconvex.remote import wire
 from fedconvex.remote.authenticated_lines import ENDED, FAILED, MESSAGE, REPLACED, TAKEN, Line, Oversized
 from fedconvex.remote.listener import Door, address_of
 from fedconvex.remote.messages import LARGEST, refusal
+from fedconvex.remote.wire import packed
 
 _HANDSHAKE = 10.0  # seconds that a site gives the server to prove who it is
 _TAKEN = "another process of it is connected"
@@ -67,7 +67,7 @@ class Member:
                 try:
                     kind, answer = self.line.receive(LARGEST, kept=most)
                 except Oversized as error:
-                    answer = npz(refusal(str(error)))
+                    answer = packed(refusal(str(error)))
                 if kind != MESSAGE:
                     break
                 self.events.put((self, answer))
@@ -182,11 +182,13 @@ class Exchange:
         waited = set(requests) if len(missed) == len(requests) else requests.keys() - missed
         contents: dict[int, bytes] = {}
         asked: dict[int, Member] = {}
+        known = -1
         while len(answers) < len(requests):
-            for k in requests.keys() - answers.keys():
-                self._ask(k, requests, contents, asked)
+            for k in requests.keys() - answers.keys() if len(answers) == known or known < 0 else ():
+                self._ask(k, requests, contents, asked)  # an answer changes nothing for others
             if not (waited | asked.keys()) - answers.keys():
                 break
+            known = len(answers)
             if not self._next(end, asked, answers):
                 break
         self._gone |= {k for k in requests if k not in answers and k not in self._members}
@@ -199,7 +201,7 @@ class Exchange:
         if member is None or asked.get(k) is member:
             return
         if k not in contents:
-            contents[k] = npz(requests[k])
+            contents[k] = packed(requests[k])
         if member.asked is None:
             member.ask(contents[k], self._most.get(k, LARGEST))
         elif member.asked != contents[k]:
@@ -374,7 +376,7 @@ def _answered(site: Any, line: Line) -> str | None:
             except Oversized as error:
                 logging.getLogger("fedconvex").error("site %s: a request refused: %s", site.label, error)
                 known = hasattr(site, "refuse")  # it keeps a log
-                line.send(MESSAGE, npz(site.refuse(str(error)) if known else refusal(f"site {site.label}: {error}")))
+                line.send(MESSAGE, packed(site.refuse(str(error)) if known else refusal(f"site {site.label}: {error}")))
                 continue
             if kind == ENDED:
                 return None
@@ -382,7 +384,7 @@ def _answered(site: Any, line: Line) -> str | None:
                 return _TAKEN
             if kind in (FAILED, REPLACED):
                 break
-            line.send(MESSAGE, npz(site.answer(unpacked(content))))
+            line.send(MESSAGE, packed(site.answer(unpacked(content))))
     except (EOFError, OSError) as error:
         return str(error) or type(error).__name__
     if kind == REPLACED:
@@ -401,6 +403,6 @@ def _credentials(who: str, x: Any) -> None:
 def unpacked(content: bytes) -> dict[str, np.ndarray]:
     """Return the arrays of a message, nothing if they are none: what lacks a header is refused."""
     try:
-        return arrays_in(content)
-    except Exception:  # whatever a damaged or foreign file makes its readers raise
+        return wire.unpacked(content)
+    except Exception:  # whatever a damaged or foreign message makes its reader raise
         return {}

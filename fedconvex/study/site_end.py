@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import bad
-from fedconvex._files import npz, own_folder, write_private, write_together
+from fedconvex._files import own_folder, write_private, write_together
 from fedconvex.federation_input import draw_keys
 from fedconvex.models import LinearModel
 from fedconvex.remote import Limits, Site, messages, serve
 from fedconvex.remote.masks import CIRCLE, KEYS
 from fedconvex.remote.messages import REFUSE, UNKNOWN, Refused, unsaid
+from fedconvex.remote.wire import packed
 from fedconvex.study.agreement import Study
 from fedconvex.study.audit_log import AuditLog
 from fedconvex.study.certificates import SITE, credentials
@@ -183,7 +184,7 @@ class Participant:
 
     def _write(self, what: str, message: Arrays | None, **facts: Any) -> None:
         """Write a line, with the bytes of the message that is to leave."""
-        sent = {} if message is None else {"sent": len(npz(message))}
+        sent = {} if message is None else {"sent": len(packed(message))}
         peer = {"peer": getattr(self.credentials, "peer", ""), "study": self.study.digest}
         self.log.write(what, **facts, **sent, **peer)
 

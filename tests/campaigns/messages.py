@@ -11,10 +11,10 @@ import numpy as np
 from test_contract import EVERY, kinds
 
 from fedconvex import run
-from fedconvex._files import npz
 from fedconvex.remote import Limits, Roster, Site, in_process
 from fedconvex.remote.messages import REFUSE, UNKNOWN, Request, fingerprint
 from fedconvex.remote.sockets import unpacked
+from fedconvex.remote.wire import packed
 from tests.campaigns.children import in_a_child
 from tests.campaigns.sites import SHARED, shared
 
@@ -26,7 +26,7 @@ def spoiled(rng: np.random.Generator, arrays: dict[str, np.ndarray]) -> tuple[di
     """Change one array to what it cannot be, and sign the message anew; or damage its bytes."""
     way = rng.integers(4)
     if way == 0:
-        content = bytearray(npz(arrays))
+        content = bytearray(packed(arrays))
         for at in rng.integers(len(content), size=int(rng.integers(1, 6))):
             content[at] = rng.integers(256)
         return unpacked(bytes(content)), "bytes"
@@ -83,7 +83,7 @@ def site_trial(rng: np.random.Generator) -> dict[str, Any]:
                 kind = int(answer["header"][1])
                 why = answer["why"].tobytes().decode() if kind in (REFUSE, UNKNOWN) else ""
                 assert "MemoryError" not in why, (how, why)
-                npz(answer)
+                packed(answer)
                 told.append("refused" if why else "answered")
             again = sites[0].answer(next(a for a in seen if a["header"][3] == 0))
         assert int(again["header"][1]) not in (REFUSE,), again.get("why")

@@ -7,10 +7,10 @@ import warnings
 import numpy as np
 import pytest
 
-from fedconvex._files import npz
 from fedconvex.remote import in_process, messages
 from fedconvex.remote.masks import CIRCLE, KEYS
 from fedconvex.remote.messages import ASK, JOIN, MEASURE, REFUSE, STATISTIC, Request, fingerprint
+from fedconvex.remote.wire import packed
 from fedconvex.study.audit_log import read_log
 from fedconvex.study.coordination import Coordinator
 from fedconvex.study.site_end import DIGEST, HELLO, RESULT, RUN, STEP
@@ -132,10 +132,10 @@ def test_a_site_refuses_them_and_writes_down_each(seen):
         before, numbers = len(list(read_log(log))), site.numbers
         answer = site.answer(sent)
         assert messages.words(answer["why"]), name
-        assert answer.keys() == {"header", "why"} and MARK.encode() not in npz(answer), name
+        assert answer.keys() == {"header", "why"} and MARK.encode() not in packed(answer), name
         (line,) = list(read_log(log))[before:]
         assert line["what"] == ("asked to join" if name == "another session" else "refused"), name
-        assert line["sent"] == len(npz(answer)), name
+        assert line["sent"] == len(packed(answer)), name
         assert site.numbers - numbers <= 1, name
     assert MARK not in log.read_text()
     assert not list(folder.rglob("site.toml")) and not (folder / "study.txt").exists()

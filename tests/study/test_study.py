@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from fedconvex import Federation, Problem, run
-from fedconvex._files import npz
 from fedconvex.analysis import Guards, analyse
 from fedconvex.losses import Logistic
 from fedconvex.models import LinearModel
 from fedconvex.remote import in_process
 from fedconvex.remote.masks import CIRCLE
+from fedconvex.remote.wire import packed
 from fedconvex.study import agreement, check_site, held_out, read_site, read_study, site_settings
 from fedconvex.study.audit_log import AuditLog, read_log
 from fedconvex.study.coordination import Coordinator, Stopped
@@ -125,7 +125,7 @@ class Counting:
 
     def answer(self, asked):
         found = self.site.answer(asked)
-        self.bytes += len(npz(found))
+        self.bytes += len(packed(found))
         self.left += sum(a.size for name, a in found.items() if name not in ("header", "study/rows", "study/read"))
         return found
 
