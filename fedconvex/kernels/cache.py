@@ -456,11 +456,6 @@ def inner_part(function: Callable) -> Any:
     return _compile_inside(function, FASTMATH, through=True, forceinline=True, _nrt=False)
 
 
-def common_part(function: Callable) -> Any:
-    """Compile like an `inner_part`, and optimise it before it is linked into the loops: for what many of them share."""
-    return _compile_inside(function, FASTMATH, forceinline=True, _nrt=False)
-
-
 class Compiled(event.Listener):
     """Counts compilations, and the wall time that they take."""
 

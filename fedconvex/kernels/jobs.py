@@ -19,7 +19,7 @@ import numpy as np
 from fedconvex.draws import BATCHES, stream
 from fedconvex.kernels import pieces, single_rows
 from fedconvex.kernels.batches import again, list_rows
-from fedconvex.kernels.cache import borrowing, common_part, kernel, strict_part
+from fedconvex.kernels.cache import borrowing, inner_part, kernel, strict_part
 from fedconvex.kernels.dispatch import by_rule
 from fedconvex.kernels.ridges import increased
 from fedconvex.kernels.single_rows import run_single_rows
@@ -116,7 +116,7 @@ def sort_jobs(ptr, clients, plan, replacement, lone, kinds):
     return widest, listed, largest, seen, passes, block
 
 
-@common_part
+@inner_part
 def _room(whole, widest, real, width, p):
     """Divide the scratch room: the model w, and the rest."""
     o = (-np.int64(real.ctypes.data >> 3)) % 8  # pieces of a width begin with a cache line
@@ -125,7 +125,7 @@ def _room(whole, widest, real, width, p):
     return w, Scratch(whole[:widest], whole[widest:], g, m, v, c, c0, real[o + 6 * width :])
 
 
-@common_part
+@inner_part
 def _begin(
     r, j, ptr, ids, l2, ridge, tilt, key, trajectories, round_, clients, W, plan, replacement, listed, drawn, C, ridges,
     since, w, room,
