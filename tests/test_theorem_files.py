@@ -15,7 +15,7 @@ import pytest
 
 from fedconvex.constants import Constants
 from fedconvex.families import FAMILIES
-from fedconvex.theorems import THEOREMS
+from fedconvex.theorems import THEOREMS, Setting
 from fedconvex.theorems.parts.theorem import Check, Instance, Statement
 from fedconvex.theory.bound import Bound
 from tests.docs_scripts import DOCS, docs_script
@@ -111,3 +111,16 @@ def test_a_row_of_a_method_has_the_paper_of_the_first_brackets(monkeypatch):
     assert pages._row(mine) == "| `Mine` | Steps of some kind | Who, Journal 4 (1964), 1-17 |\n"
     module.__doc__ = "Mine.\n\n1. server: start (here)"
     assert pages._row(mine) == "| `Mine` | Steps of some kind |  |\n"
+
+
+def test_a_reading_that_is_none_is_refused():
+    theorem = THEOREMS["svrg"]
+    with pytest.raises(TypeError, match=r"Theorem svrg: read must return a Reading; got dict: write Reading"):
+        theorem._replace(read=lambda s: {}).at(setting_of(theorem, theorem.checks[0]))
+
+
+def setting_of(theorem, check):
+    """A theorem's check as a setting, at the model zero."""
+    problem = (check.instance if isinstance(check, Check) else check).make()
+    method = theorem.method.make(theorem, problem, np.zeros(problem.model_shape), 3)
+    return Setting(problem, method, 3, np.zeros(problem.model_shape))

@@ -332,7 +332,11 @@ class Theorem(NamedTuple):
         need_products(self.name, s.problem, s.start, s.method)
         require(self.name, *self.statement.scope.hypotheses(s.problem))
         try:
-            arguments, checked = self.read(s) if self.read is not None else Reading({})
+            reading = self.read(s) if self.read is not None else Reading({})
+            if not isinstance(reading, Reading):
+                cure = "write Reading({...}, hypotheses)"
+                raise wrong_type(f"Theorem {self.name}: read", "return a Reading", type(reading).__name__, cure)
+            arguments, checked = reading
             if self.quantity.of_minimum:
                 checked = checked + require(self.name, a_minimiser(s.problem))
             bound = self.bound(s) if self.read is None else self.bound(**arguments)
