@@ -234,6 +234,22 @@ REASONS = (  # texts of branches that no check takes tightly, and why
     ("_best: 0.0", "no t is allowed: the bound is infinite, and the verdict VACUOUS"),
     ("np.inf where", "no t is allowed: the bound is infinite, and the verdict VACUOUS"),
     ("math.inf unless", "beyond double precision: the bound is infinite, and the verdict VACUOUS"),
+    (
+        "_kept_and_lost: ",
+        "of finitely many rounds, not of the steady state; and a factor of 0, whose logarithm stays finite",
+    ),
+    ("_best: not gap.max()", "no parameter contracts: a hypothesis fails, or the bound is infinite"),
+    ("_best: ", "of finitely many rounds, not of the steady state"),
+    ("least_choice: held", "a choice that exponents hold while a number is moved; checks hold none"),
+    ("_path: np.zeros((0", "T = 0: no round"),
+    ("accelerated_strongly_convex: 1.0 in min", "rounding alone: eta mu <= eta L <= 1"),
+    ("fedlin_factor: 0.0 in max", "rounding alone: 2 a c <= 2 a - a^2 <= 1"),
+    ("newton_line_search: 0.0 in max", "never: the product is at most 2 c (1 - c) < 1"),
+    ("fednl_squares: 0.0 in np.maximum", "after 1/delta rounds the bound is 0, and so is what is measured"),
+    ("fednova_limit: float('inf')", "a rate of 1 or more, and the hypothesis beside it fails"),
+    ("adaboost: 0.0 in np.maximum", "rounding alone: edges are at most 1"),
+    ("fedmultiboost: below -1.0", "rounding alone: edges lie in [-1, 1]"),
+    ("fedmultiboost: above 1.0", "rounding alone: edges lie in [-1, 1]"),
 )
 
 
