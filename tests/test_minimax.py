@@ -327,3 +327,51 @@ def test_linear_bounds_over_a_ball_allow_for_rounding_of_the_gradient(monkeypatc
         with monkeypatch.context() as patch:
             patch.setattr(Objective, "sum_rounding", lambda *given: np.array([8e-3]))
             assert minimax._ball_minimum(*args) <= before - (8e-3 * 3.25 if radius == 3.0 else 64e-6) + 1e-12
+
+
+def stalls(seed, l2s):
+    """Most iterations along a path of l2 that asks for more than rounding leaves."""
+    from fedconvex.datasets import logistic_federation
+
+    fed = logistic_federation(5, 3, 60, seed=seed, model_shift=1.0, feature_shift=0.5).federation
+    w = mix = None
+    most = 0
+    for l2 in l2s:
+        w, mix, n = minimax.saddle_point(Problem(fed, Logistic(), l2).by_domain, Simplex(), w, mix, accuracy=1e-16)
+        most = max(most, n)
+    return most
+
+
+@pytest.mark.compiled
+def test_a_search_ends_where_steps_gain_rounding_only():
+    """These went to and fro by 1e-14 for all 200 iterations."""
+    assert max(stalls(seed, (1e-3, 1e-4, 1e-5)) for seed in (42, 55, 77)) < 20
+
+
+def test_steps_are_not_halved_below_what_is_seen():
+    """Where no step lowers the values, those of which the model promises less than rounding are not tried."""
+
+    class Flat:
+        calls = 0
+
+        def client_values(self, w):
+            self.calls += 1
+            return np.array([1.0, 1.0]) + 1e-12
+
+        def unflatten(self, w):
+            return w
+
+    class Model:
+        def whiten(self, J):
+            return J
+
+        def solve(self, g):
+            return g
+
+    flat, F, J = Flat(), np.array([1.0, 1.0]), np.eye(2)
+    given = flat, Simplex(), Model(), np.zeros(2), F, J, np.array([0.5, 0.5]), -np.ones(2)
+    assert minimax._search(*given, 1e-14, 8e-15) == (None, None)
+    assert flat.calls <= 4  # three corrected steps, one half
+    flat.calls = 0
+    assert minimax._search(*given, 1e-3, 8e-15) == (None, None)
+    assert flat.calls > 30

@@ -267,8 +267,8 @@ def saddle_point(
             factor = Factor(weighted, w, weighted.flat_hessian(w), False)
             found = _model(factor, sets, F, J, near)
         mix, step, predicted = found
-        if not predicted > accuracy * (1.0 + abs(float(F.max()))):
-            break
+        if not predicted > accuracy * (1.0 + abs(float(F.max()))) or 0.5 * before < predicted <= 1e3 * noise:
+            break  # nothing is left to gain, or the last step has gained rounding only
         w_new, F_new = _search(domains, sets, factor, w, F, J, mix, step, predicted, noise)
         if w_new is None:
             break
@@ -305,7 +305,7 @@ def _search(
             return trial, F_new
         corrected = _model(factor, sets, F_new - J @ corrected, J, mix)[1]  # second-order correction
     t = 0.5
-    while t > 1e-10 and predicted > noise:
+    while t > 1e-10 and t * predicted > noise:
         F_new = domains.client_values(domains.unflatten(w + t * step))
         if np.isfinite(F_new).all() and sets.support(F_new)[0] <= top - 1e-4 * t * predicted:
             return w + t * step, F_new
