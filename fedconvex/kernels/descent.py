@@ -13,7 +13,7 @@ from fedconvex.kernels.cache import strict_part
 from fedconvex.kernels.dispatch import move, slope
 from fedconvex.kernels.penalised import shorten
 from fedconvex.kernels.ridges import penalty, shrink
-from fedconvex.kernels.row_losses import add_rows
+from fedconvex.kernels.row_losses import add_gradients
 from fedconvex.kernels.rows import row_axpy, single_dot
 
 
@@ -31,7 +31,7 @@ class FullSteps(NamedTuple):
     def step(self, loss, data, job, part, s, a, w, room):
         """One move with g = ridge w + tilt + mean of the gradients of all rows."""
         penalty(job.ridge, w, job.tilt, room.g)
-        add_rows(loss, data.X, data.y, job.lo, job.lo + job.n, share(job.n), w, room.g, room.c)
+        add_gradients(loss, data.X, data.y, job.lo, job.lo + job.n, share(job.n), w, room.g, room.c)
         move(self.opt, w, room.g, a, room.m, room.v, s + 1)
 
 

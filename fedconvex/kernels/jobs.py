@@ -22,6 +22,7 @@ from fedconvex.kernels.batches import again, list_rows
 from fedconvex.kernels.cache import borrowing, inner_part, kernel, strict_part
 from fedconvex.kernels.dispatch import by_rule
 from fedconvex.kernels.ridges import increased
+from fedconvex.kernels.row_losses import BLOCK
 from fedconvex.kernels.single_rows import run_single_rows
 
 # kinds of jobs: nothing is done; no rows are listed (full gradients, rules that draw for themselves); rows are listed
@@ -62,7 +63,7 @@ class Scratch(NamedTuple):
     g: np.ndarray  # (p,)
     m: np.ndarray  # (p,), zeros at first
     v: np.ndarray  # (p,), zeros at first
-    c: np.ndarray  # (C batch,) or more: rounded up to a multiple of eight
+    c: np.ndarray  # (C batch,) or more: rounded up to a multiple of eight; with c0 and t room for BLOCK at least
     c0: np.ndarray  # (C batch,) or more, likewise
     t: np.ndarray  # (batch,) or more, likewise
 
@@ -170,7 +171,9 @@ def run_jobs(
 
 def room_alone(widest, listed, largest, p, C, l2):
     """Return memory for `run_jobs`: whole numbers, reals and a ridge, and the width of the pieces of the reals."""
-    width = (max(p, largest * C, C) + 7) // 8 * 8 | 8  # an odd number of cache lines: pieces 4096 bytes apart collide
+    width = (
+        max(p, largest * C, C, -(-BLOCK // 3)) + 7
+    ) // 8 * 8 | 8  # an odd number of cache lines: pieces 4096 bytes apart collide
     ridge = np.empty(p if isinstance(l2, np.ndarray) else 0)
     return np.empty(widest + listed, np.int64), np.empty(7 * width + 8), ridge, width
 

@@ -66,6 +66,79 @@ def _sum_many(loss, X, y, lo, hi, scale, w, g, z):
 add_rows = by_output(_sum_dense, _sum_many, sparse=_sum_sparse)
 
 
+BLOCK = 64  # most rows whose scores stand side by side, and entries of room for them
+_ENTRIES = 4096  # of such rows, that stay in the first cache
+
+
+@part
+def _together(d):
+    """So many rows of d columns at a time: a multiple of four."""
+    return max(4, min(BLOCK, _ENTRIES // d // 4 * 4))
+
+
+@part
+def _scores(X, lo, hi, w, z):
+    """z = the scores of rows lo:hi, four rows to one read of w."""
+    i = lo
+    while i + 4 <= hi:
+        p = q = r = s = 0.0
+        for t in range(w.size):
+            p += X[i, t] * w[t]
+            q += X[i + 1, t] * w[t]
+            r += X[i + 2, t] * w[t]
+            s += X[i + 3, t] * w[t]
+        z[i - lo], z[i - lo + 1], z[i - lo + 2], z[i - lo + 3] = p, q, r, s
+        i += 4
+    while i < hi:
+        z[i - lo] = row_dot(X, i, w)
+        i += 1
+
+
+@part
+def _add(X, lo, hi, c, g):
+    """g += sum of c_i x_i over rows lo:hi, four rows to one pass over g."""
+    i = lo
+    while i + 4 <= hi:
+        p, q, r, s = c[i - lo], c[i - lo + 1], c[i - lo + 2], c[i - lo + 3]
+        for t in range(g.size):
+            g[t] += (p * X[i, t] + q * X[i + 1, t]) + (r * X[i + 2, t] + s * X[i + 3, t])
+        i += 4
+    while i < hi:
+        row_axpy(X, i, c[i - lo], g)
+        i += 1
+
+
+def _blocks_dense(loss, X, y, lo, hi, scale, w, g, room):
+    total, step = 0.0, _together(w.size)
+    for a in range(lo, hi, step):
+        b = min(a + step, hi)
+        _scores(X, a, b, w, room)
+        for i in range(b - a):
+            total += value(loss, room[i], y[a + i])
+        for i in range(b - a):
+            room[i] = scale * slope(loss, room[i], y[a + i])
+        _add(X, a, b, room, g)
+    return total
+
+
+def _gradients_dense(loss, X, y, lo, hi, scale, w, g, room):
+    step = _together(w.size)
+    for a in range(lo, hi, step):
+        b = min(a + step, hi)
+        _scores(X, a, b, w, room)
+        for i in range(b - a):
+            room[i] = scale * slope(loss, room[i], y[a + i])
+        _add(X, a, b, room, g)
+    return 0.0
+
+
+# `add_rows` for many rows, with room for BLOCK scores, and for C: slopes and values of several rows at once
+add_blocks = by_output(_blocks_dense, _sum_many, sparse=_sum_sparse)
+
+# the gradients only, into g; what is returned means nothing
+add_gradients = by_output(_gradients_dense, _sum_many, sparse=_sum_sparse)
+
+
 @part
 def block_of(n):
     """Rows whose values are summed by themselves, of n: about sqrt(n), a multiple of four."""
@@ -75,23 +148,23 @@ def block_of(n):
 @reduction
 def pooled_gradient(loss, X, y, ptr, weights, w, values, g):
     """values[k] = sum of l over client k's rows; g += sum_k weights[k] * (sum of client k's row gradients)."""
-    z = np.empty(w.size)
+    z = np.empty(max(w.size, BLOCK))
     for k in range(values.size):
         values[k] = 0.0
         step = block_of(ptr[k + 1] - ptr[k])
         for lo in range(ptr[k], ptr[k + 1], step):
-            values[k] += add_rows(loss, X, y, lo, min(lo + step, ptr[k + 1]), weights[k], w, g, z)
+            values[k] += add_blocks(loss, X, y, lo, min(lo + step, ptr[k + 1]), weights[k], w, g, z)
 
 
 @reduction
 def client_gradients(loss, X, y, ptr, clients, W, values, G):
     """values[r, j] and G[r, j] = means of l and of its gradient over the rows of client clients[r, j] at W[r]."""
-    z = np.empty(W.shape[1])
+    z = np.empty(max(W.shape[1], BLOCK))
     for r in range(clients.shape[0]):
         for j in range(clients.shape[1]):
             lo, hi = ptr[clients[r, j]], ptr[clients[r, j] + 1]
             G[r, j, :] = 0.0
-            values[r, j] = add_rows(loss, X, y, lo, hi, 1.0 / (hi - lo), W[r], G[r, j], z) / (hi - lo)
+            values[r, j] = add_blocks(loss, X, y, lo, hi, 1.0 / (hi - lo), W[r], G[r, j], z) / (hi - lo)
 
 
 def _values_one(loss, Z, y, out):
