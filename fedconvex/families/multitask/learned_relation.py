@@ -1,14 +1,20 @@
-"""Multi-task problems whose task relationship is learned: the certified minimum over models and Omega together."""
+"""Multi-task problems whose task relationship is learned: the certified minimum over models and Omega together.
+
+Where losses are smooth, and rows dense and many, by proximal Newton steps; else, and where these end early, by dual
+coordinate ascent.
+"""
 
 from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedconvex.draws import BATCHES, stream
+from fedconvex.families.multitask import joint_newton
 from fedconvex.families.multitask.balance import Balance
 from fedconvex.families.multitask.covariance import Covariance
 from fedconvex.federation import CSR
@@ -23,7 +29,30 @@ _MOST_PASSES = 20  # over the rows that move, in a round
 
 
 def jointly(problem: MultiTaskProblem, goal: float, clock: float, start: Solution | None, most: int) -> Solution:
-    """Minimise over W and Omega together: the alternating direction method, each task by dual coordinate ascent.
+    """Minimise over W and Omega together, from another solution or from zero."""
+    if not joint_newton.fits(problem):
+        return _ascend(problem, goal, clock, start, most)
+    W = np.zeros(problem.model_shape) if start is None else start.w
+    at, lower, passes = joint_newton.approach(problem, goal, W, most)
+    found = _solution(problem, at.W, at.value, lower, passes, clock, at.alpha, at.V)
+    left = most - passes
+    if left < 1 or problem.reached(goal, at.W, at.V, at.value, at.value - lower):
+        return found
+    further = _ascend(problem, goal, clock, found, left)
+    better = further if further.value < found.value else found
+    return replace(better, lower=max(lower, further.lower), iterations=passes + further.iterations)
+
+
+def _solution(
+    problem: MultiTaskProblem, W: np.ndarray, value: float, lower: float, passes: int, clock: float,
+    alpha: np.ndarray, V: np.ndarray,
+) -> Solution:  # fmt: skip
+    seconds, off = time.perf_counter() - clock, problem.allowance(W, V)
+    return Solution(W, value, lower, "joint duality gap", True, False, passes, seconds, alpha, rounding=off)
+
+
+def _ascend(problem: MultiTaskProblem, goal: float, clock: float, start: Solution | None, most: int) -> Solution:
+    """Minimise by the alternating direction method, each task by dual coordinate ascent.
 
     Z <- prox_{eta R}(Z + eta V); passes over the rows of every task from w_t = (2 Z_new - Z_old)_t with rho = eta. With
     exact tasks this is the method of multipliers on losses(U) + R(Z), U = Z, whose multipliers are V. In every tenth
@@ -54,10 +83,8 @@ def jointly(problem: MultiTaskProblem, goal: float, clock: float, start: Solutio
         t += 1
         next_eta, balance = balance.step(t, eta, W + eta * (V - before), new, Z, V)
         W, Z, eta = 2.0 * new - Z, new, next_eta
-    seconds = time.perf_counter() - clock
-    best_Z, passes = best_Z.reshape(shape).copy(), math.ceil(rows.done)
-    off = problem.allowance(best_Z, V.reshape(shape))
-    return Solution(best_Z, best, lower, "joint duality gap", True, False, passes, seconds, alpha, rounding=off)
+    best_Z = best_Z.reshape(shape).copy()
+    return _solution(problem, best_Z, best, lower, math.ceil(rows.done), clock, alpha, V.reshape(shape))
 
 
 class _Rows:

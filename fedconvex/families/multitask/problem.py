@@ -346,7 +346,8 @@ class MultiTaskProblem(TaskPredictions):
 
         Fixed relationships: where it is small enough the problem is that of one model u on features C_t (x) x_i with
         Mbar = C C', W = C U, and is solved as such (Newton's method); else by exact dual coordinate ascent. A learned
-        Omega: the alternating direction method with dual coordinate ascent, certified jointly.
+        Omega: proximal Newton steps where losses have curvature everywhere and dense rows are many, else the
+        alternating direction method with dual coordinate ascent; certified jointly.
 
         Parameters
         ----------
