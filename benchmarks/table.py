@@ -21,6 +21,7 @@ ORDER = [
     "mocha",
     "joint",
     "omega",
+    "compare",
     "vertical",
     "boosting",
     "fedmultiboost",

@@ -6,10 +6,11 @@ import pytest
 import fedconvex
 from fedconvex import Federation
 from fedconvex.comparison.compared_rows import rows_of
-from fedconvex.comparison.cross_validation import Folds, tune
+from fedconvex.comparison.cross_validation import L2S, Folds, tune
 from fedconvex.comparison.designs import Models
 from fedconvex.comparison.intake import intake
 from fedconvex.comparison.kinds import Alone, Shared, Training
+from fedconvex.comparison.l2_path import ALIKE, interpolated
 from fedconvex.comparison.outcomes import Joining, Outcome, joining, standings
 from fedconvex.comparison.scores import calibration_bins, label_variance, measures
 from fedconvex.comparison.skewed_intervals import Differences, Estimate
@@ -218,3 +219,22 @@ def test_standings_of_a_base_rate():
     words = [s.value for s in standings(asked, every)]
     assert words[:3] == ["clearly beaten", "not clearly beaten", "no model beats it"]
     assert words[3:] == ["not clearly beaten", "too few rows to say"]
+
+
+def test_runs_between_two_that_are_alike_are_interpolated():
+    """Of the smooth path w(l2) = w_0/(1 + 5 l2) no more than the share s^2/8, and only after equally many rounds."""
+    l2s, w, asked = L2S, np.array([3.0, -1.0]), []
+
+    def run(l2, rounds=lambda l2: 7):
+        asked.append(l2)
+        return w / (1.0 + 5.0 * l2), rounds(l2)
+
+    found = interpolated(l2s, run)
+    assert len(asked) < 12 and {l2s[0], l2s[-1]} <= set(asked)
+    for l2, model in zip(l2s, found, strict=True):
+        exact = w / (1.0 + 5.0 * l2)
+        assert np.linalg.norm(model - exact) <= (0.0 if l2 in asked else ALIKE**2 / 8.0 * np.linalg.norm(w))
+    asked.clear()
+    interpolated(l2s, lambda l2: run(l2, lambda l2: l2s.index(l2)))
+    assert set(asked) == set(l2s)
+    assert [v.tolist() for v in interpolated(l2s[:1], run)] == [(w / 6.0).tolist()]

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedconvex.comparison.compared_rows import Rows
 from fedconvex.comparison.designs import Design, Models, design, whole_classes
-from fedconvex.comparison.l2_path import ACCURACY, shared_path, task_path, worst_path
+from fedconvex.comparison.l2_path import ACCURACY, LARGE, interpolated, shared_path, task_path, worst_path
 from fedconvex.comparison.method_costs import shortened
 from fedconvex.comparison.near_mean import near_mean_path
 from fedconvex.families.multitask.relations import Relation
@@ -34,6 +34,8 @@ class Training:
     X: Any
     train: np.ndarray
     problems: dict[float, Problem] = field(default_factory=dict)
+    minima: dict[float, np.ndarray] = field(default_factory=dict)  # flat minimisers of the pooled problems, where found
+    lower: dict[float, float] = field(default_factory=dict)  # bounds of the minima, where they were asked for
 
     @cached_property
     def design(self) -> Design:
@@ -59,6 +61,14 @@ class Training:
     def free(self, mine: Design) -> bool:
         """Whether the intercept can be left out of l2: without rows of every class it would have no minimum."""
         return whole_classes(self.rows, mine.federation.y)
+
+    def lower_bound(self, l2: float) -> float:
+        """Return a certified lower bound of the pooled minimum, from the minimiser that was found; -inf without one."""
+        problem = self.problem(l2)
+        if l2 not in self.lower and l2 in self.minima and problem.size <= LARGE:
+            best = problem.solve(start=problem.unflatten(self.minima[l2]))
+            self.lower[l2] = best.lower if math.isinf(best.reach) else -math.inf
+        return self.lower.get(l2, -math.inf)
 
     def problem(self, l2: float) -> Problem:
         """Return the pooled problem; asked again for the same l2 it is the same, with what was found out about it."""
@@ -89,7 +99,8 @@ class Shared:
     def path(self, data: Training, l2s: Sequence[float]) -> Iterator[Models]:
         """Yield models for decreasing l2."""
         fed, scaling = data.design
-        for w in shared_path(fed, data.rows.loss, l2s, data.free(data.design)):
+        for l2, w in zip(l2s, shared_path(fed, data.rows.loss, l2s, data.free(data.design)), strict=True):
+            data.minima[l2] = w
             yield scaling.models(w, data.outputs)
 
     def preferred(self, rows: Rows, losses: np.ndarray, held: np.ndarray, least: int) -> np.ndarray:
@@ -116,8 +127,12 @@ class Rounds(Shared):
 
     def path(self, data: Training, l2s: Sequence[float]) -> Iterator[Models]:
         """Yield models for decreasing l2, each run from zero, for where it stops short depends on where it starts."""
-        for l2 in l2s:
-            w = shortened(self.name, data.problem(l2), self.gap, self.rounds, self.local_steps, self.seed)
+        given = self.gap, self.rounds, self.local_steps, self.seed
+
+        def run(l2: float) -> tuple[np.ndarray, int]:
+            return shortened(self.name, data.problem(l2), data.lower_bound(l2), *given)
+
+        for w in interpolated(l2s, run):
             yield data.design.scaling.models(w, data.outputs)
 
 

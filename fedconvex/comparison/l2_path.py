@@ -9,7 +9,7 @@ models that are reported are solved again and certified.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,10 @@ from fedconvex.solvers.solution import Solution
 
 ACCURACY = 1e-13
 _WORST = 1e-16  # of AFL, whose models of l2 = 1e-5 and 1e-6 differ by about as much as these
-MANY = 1e-6  # the like beyond `_LARGE` parameters
+MANY = 1e-6  # the like beyond `LARGE` parameters
 PASSES, TASK_ACCURACY = 40, 1e-4  # over the rows, for every l2; relative gap of models per client
-_STEPS, _LARGE = 200, 1500  # parameters beyond which systems are solved by conjugate gradients
+ALIKE = 1e-2  # distance of models, relative, from which runs for l2 between theirs are not carried out
+_STEPS, LARGE = 200, 1500  # parameters beyond which systems are solved by conjugate gradients
 
 
 def shared_path(fed: Federation, loss: Any, l2s: Sequence[float], intercept: bool) -> Iterator[np.ndarray]:
@@ -41,7 +42,7 @@ def shared_path(fed: Federation, loss: Any, l2s: Sequence[float], intercept: boo
 
 def descend(problem: Problem, w: np.ndarray) -> np.ndarray:
     """Return a model near the minimiser of F, by Newton's method from a flat model, factors kept while they serve."""
-    if problem.size > _LARGE:
+    if problem.size > LARGE:
         return np.array(minimise(problem, w, MANY, time.perf_counter()).w).ravel()
     F, g, H = problem.value_gradient_hessian(w)
     factor = Factor(problem, w, problem.steep_along_free(H), False)
@@ -79,3 +80,27 @@ def task_path(fed: Federation, loss: Any, relations: Sequence[Relation]) -> Iter
     for relation in relations:
         found = MultiTaskProblem(fed, loss, relation).solve(TASK_ACCURACY, found, PASSES)
         yield found
+
+
+def interpolated(l2s: Sequence[float], run: Callable[[float], tuple[np.ndarray, int]]) -> list[np.ndarray]:
+    """Return what runs leave for every l2, from a function that returns a flat model and the number of its rounds.
+
+    After equally many rounds a model is a smooth function of l2. Where runs for two l2 are as long, and their models
+    differ by a share s of at most 1e-2, those for the l2 between are interpolated: linearly, to about s^2/8.
+    """
+    found = {i: run(l2s[i]) for i in {0, len(l2s) - 1}}
+
+    def fill(i: int, j: int) -> None:
+        (v, first), (w, last) = found[i], found[j]
+        if j - i > 1 and first == last and np.linalg.norm(v - w) <= ALIKE * np.linalg.norm(w):
+            for k in range(i + 1, j):
+                share = (l2s[k] - l2s[j]) / (l2s[i] - l2s[j])
+                found[k] = w + share * (v - w), last
+        elif j - i > 1:
+            k = (i + j) // 2
+            found[k] = run(l2s[k])
+            fill(i, k)
+            fill(k, j)
+
+    fill(0, len(l2s) - 1)
+    return [found[i][0] for i in range(len(l2s))]

@@ -127,10 +127,13 @@ RUNS: dict[str, tuple[str, Callable[[Any, int], Plan]]] = {  # name: (kind whose
 OWN_L2 = ("fedavg", "fedprox", "scaffold")  # local steps may leave them elsewhere than at the pooled optimum
 
 
-def shortened(name: str, problem: Problem, gap: float, rounds: int, local_steps: int, seed: int) -> np.ndarray:
-    """Return the model that a method leaves, as `carry_out` runs it, but sooner where more rounds change little.
+def shortened(
+    name: str, problem: Problem, lower: float, gap: float, rounds: int, local_steps: int, seed: int
+) -> tuple[np.ndarray, int]:
+    """Return the model that a method leaves, and after how many rounds.
 
-    The run ends when its certified gap is at most ``gap``, when five rounds change the gap by less than a twentieth (at
+    It is run as `carry_out` runs it, but for fewer rounds where more of them change little:
+    the run ends when its certified gap is at most ``gap``, when five rounds change the gap by less than a twentieth (at
     the point to which local steps drift), or after 40 rounds.
 
     Parameters
@@ -138,19 +141,22 @@ def shortened(name: str, problem: Problem, gap: float, rounds: int, local_steps:
     name : str
         One of `OWN_L2`.
     problem : Problem
+    lower : float
+        A lower bound of its minimum; where it is -inf the problem measures gaps.
     gap : float
     rounds, local_steps, seed : int
     """
     plan, gaps, w = RUNS[name][1](problem, local_steps), list[float](), np.zeros(problem.model_shape)
     for _, state in iterate(plan.method, problem, rounds=min(rounds, MOST), seed=seed):
-        left = float(problem.measure(state.w).gap[0])
+        left = float(problem.value(state.w)[0]) - lower
+        left = float(problem.measure(state.w).gap[0]) if left == math.inf else left
         if not math.isfinite(left):
             break
         w, gaps = state.w[0], [*gaps, left]
         before = gaps[-1 - STILL] if len(gaps) > STILL else math.inf
         if left <= gap or abs(left - before) <= 0.05 * left:
             break
-    return w
+    return w, len(gaps) - 1
 
 
 def carry_out(name: str, problem: Any, gap: float, rounds: int, local_steps: int, seed: int) -> tuple[Result, Cost]:
