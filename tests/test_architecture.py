@@ -68,7 +68,7 @@ FLOOR["families/declared"] = FLOOR["_check"]  # what families are: names, read b
 # What of a family stands as high as the room whose part it is.
 PARTS = {"estimator": "estimators", "experiments": "papers", "command": "cli", "sites": "remote"}
 DATASETS_MAY_IMPORT = {"_check", "_lazy", "federation", "tables", "datasets"}
-NUMBA = {"kernels/cache.py", "kernels/lanes.py"}
+NUMBA = {"kernels/cache.py", "kernels/lanes.py", "kernels/vectors.py"}
 HEAVY = {"cvxpy", "sklearn", "matplotlib", "pyarrow", "pandas", "joblib"}
 HEAVY_AT_TOP = ("estimators/", "report/", "engines/")
 # the five calls of a method, described once in docs/architecture.md
@@ -126,10 +126,10 @@ def name(path):
 def room_of(*parts):
     """The room of a module, by the parts of its name below the package's.
 
-    It is the top-level module or folder, with three exceptions: the cache of compiled kernels stands below its folder,
-    what families declare below everybody, and parts of families beside the rooms whose parts they are.
+    It is the top-level module or folder, with three exceptions: the cache of compiled kernels and vectors stand below
+    their folder, what families declare below everybody, and parts of families beside the rooms whose parts they are.
     """
-    if parts[:2] == ("kernels", "cache"):
+    if parts[:2] in (("kernels", "cache"), ("kernels", "vectors")):
         return "kernels.cache"
     if parts[0] != "families":
         return parts[0]

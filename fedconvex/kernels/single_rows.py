@@ -15,8 +15,9 @@ from fedconvex.draws import BATCHES, below, stream
 from fedconvex.kernels.batches import list_rows
 from fedconvex.kernels.cache import borrowing, inner_part, part, strict_part
 from fedconvex.kernels.dispatch import by_output, by_ridge, slope
-from fedconvex.kernels.lanes import LANES, gather, scatter, step
+from fedconvex.kernels.lanes import LANES, step
 from fedconvex.kernels.rows import NARROW, row_axpy, single_dot
+from fedconvex.kernels.vectors import gather, scatter
 
 # mypy: disable-error-code="no-untyped-def"
 
