@@ -375,3 +375,39 @@ def test_steps_are_not_halved_below_what_is_seen():
     flat.calls = 0
     assert minimax._search(*given, 1e-3, 8e-15) == (None, None)
     assert flat.calls > 30
+
+
+def test_weights_of_values_that_are_nearly_equal_sum_to_one():
+    """The mean is rounded by as much as values differ: taken from differences, exact here, weights are the same."""
+    ball, F = KLBall((0.5, 0.5), 1.2170936018963701e-05), np.array([0.6626560871837441, 0.6626560871839374])
+    mix, far = ball.tilt(F)[1], ball.tilt((F - F[0]) * 2.0**40)[1]
+    assert abs(mix.sum() - 1.0) <= 1e-15
+    np.testing.assert_allclose(mix, far, rtol=1e-9)
+
+
+@pytest.mark.parametrize("spread", [1e-9, 1.0, 1e150])
+def test_the_envelope_of_a_ball_bends_in_inverse_proportion_to_its_values(spread):
+    """phi(s F) = s phi(F): its Hessian is that at F over s, without overflow, and has F in its kernel."""
+    ball, F = KLBall((0.2, 0.3, 0.5), 0.1), np.array([0.0, 1.0, 3.0])
+    with np.errstate(all="raise", under="ignore"):
+        one, other = minimax._ball_envelope(ball, F), minimax._ball_envelope(ball, spread * F)
+    np.testing.assert_allclose(spread * other.curvature, one.curvature, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(one.curvature @ F, 0.0, atol=1e-12)
+    step = 1e-5 * np.array([1.0, -2.0, 0.5])
+    ahead, behind = (minimax._ball_envelope(ball, F + way * step).domain_weights for way in (1.0, -1.0))
+    np.testing.assert_allclose(one.curvature @ step, 0.5 * (ahead - behind), rtol=1e-4, atol=1e-12)
+
+
+def test_the_envelope_of_values_that_differ_by_rounding_does_not_overflow():
+    """F is in the Hessian's kernel: what is subtracted of it was divided by a product that rounding made zero."""
+    ball, F = (
+        KLBall((1 / 3, 1 / 3, 1 / 3), 0.18483460711025765),
+        np.array([0.4980618270806647, 0.4980618270806665, 0.4980618270806655]),
+    )
+    with np.errstate(all="raise", under="ignore"):
+        found = minimax._ball_envelope(ball, F)
+    away = F - F.mean()
+    assert abs(found.domain_weights.sum() - 1.0) <= 1e-12
+    size = np.abs(found.curvature).max()
+    assert np.linalg.eigvalsh(found.curvature)[0] >= -1e-9 * size
+    assert np.abs(found.curvature @ away).max() <= 1e-3 * size * np.abs(away).max()

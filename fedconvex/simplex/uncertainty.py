@@ -269,7 +269,8 @@ def _family(c: np.ndarray, row: np.ndarray, nu: float) -> _Tilted:
     """Return the weights and what is said of them, without cancellation for large nu, where they are nearly c."""
     on, total = c > 0.0, c.sum()
     mean = float(c[on] @ row[on]) / total
-    x = np.where(on, row - mean, 0.0) / nu  # c'x = 0
+    away = np.where(on, row - mean, 0.0)
+    x = (away - np.where(on, float(c @ away) / total, 0.0)) / nu  # c'x = 0, where the mean was rounded, too
     if np.abs(x).max() <= 1.0:
         grown = np.expm1(x)
         more = float(c @ (grown - x)) / total
