@@ -45,11 +45,11 @@ def told(parts, loss, c, D):
 @pytest.mark.parametrize("loss", [Squared(), Logistic()], ids=["numbers", "classes"])
 @pytest.mark.parametrize("l2", [0.5, 0.1, 1e-3])
 def test_sums_lead_to_the_models_of_mocha(loss, l2):
-    """Beside the dual method that sees all rows, and its certificate; for large l2 W has a smaller rank."""
+    """Beside a solution that sees all rows, and its certificate; for large l2 W has a smaller rank."""
     parts = sites(loss)
     n, c = sum(len(y) for _, y in parts), l2 / 3
     problem = MultiTaskProblem(Federation.from_clients(parts), loss, Covariance(0.5 * n * c))
-    best = problem.solve(1e-8)
+    best = problem.solve(1e-10)
     search = TieSearch(3, c, 0.0)
     while not search.settled:
         value, gamma, W = told(parts, loss, c, search.trial @ search.trial.T)
