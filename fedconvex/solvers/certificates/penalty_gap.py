@@ -208,7 +208,7 @@ def _conjugate(problem: Objective, u: np.ndarray, e: np.ndarray, l2: float) -> t
         return math.inf, 0.0
     shape = (1, problem.n_outputs, -1)
     plain = float(penalty.conjugate_above(u.reshape(shape), e.reshape(shape))[0])
-    if l2 == 0.0:
+    if l2 == 0.0 or not np.isfinite(u / l2).all():
         return plain, abs(plain)
     w = penalty.prox(u.reshape(shape) / l2, 1.0 / l2)
     p, w = float(penalty.value(w)[0]), w.ravel()

@@ -30,6 +30,7 @@ from fedconvex.solvers.certificates.penalty_gap import Dual, dual_bound, zeros_f
 from fedconvex.solvers.certificates.slopes import Slopes
 from fedconvex.solvers.choice import PENALISED
 from fedconvex.solvers.objective import Objective
+from fedconvex.solvers.penalised.centring import Centring
 from fedconvex.solvers.penalised.column_steps import ColumnModel, epochs_that_pay
 from fedconvex.solvers.penalised.model_steps import EntrySteps, GroupSteps
 from fedconvex.solvers.rows.working_hessian import WorkingHessian
@@ -64,7 +65,9 @@ class Search:
     """
 
     hessian: WorkingHessian
+    centring: Centring | None
     w: np.ndarray
+    F: float
     Z: np.ndarray
     values: np.ndarray
     A: np.ndarray
@@ -88,16 +91,23 @@ class Search:
         self.hessian = WorkingHessian(problem) if before is None else before.hessian
         start = np.zeros(problem.size) if before is None else before.w
         w = proximal_point(problem, start[None], 0.0)[0]
+        self.centring = Centring.of(problem) if before is None else before.centring
         if before is None or not np.array_equal(w, start):
-            self.move_to(w)
+            with np.errstate(all="ignore"):
+                self.move_to(w)
+                if before is None and w.any() and self.centring is not None:  # scores as near to 0 as they can be
+                    self.move_to(self.centring.model(w))
+                    if not math.isfinite(self.F):
+                        self.move_to(w)
         else:
             self.w, self.Z, self.values, self.A, self.u = w, before.Z, before.values, before.A, before.u
             self.F = self.value(w, self.values)
 
     def solved(self) -> Solution:
         """Minimise, and return where the search ends."""
-        next(way for way in PENALISED if way.fits(self.problem)).load()(self)
-        return self.solution()
+        with np.errstate(all="ignore"):  # of models at which a loss overflows
+            next(way for way in PENALISED if way.fits(self.problem)).load()(self)
+            return self.solution()
 
     # ------------------------------------------------------------------ where it stands
 
