@@ -228,8 +228,18 @@ class KLBall:
             lambda row: self.tilt(row)[:2], _moderate("KLBall.support: values", values, len(self.center))
         )
 
-    def tilt(self, row: np.ndarray) -> tuple[float, np.ndarray, float]:
-        """Return value, maximiser and multiplier nu >= 0 of max <row, lambda> over the ball."""
+    def tilt(self, row: np.ndarray, least: float = 0.0) -> tuple[float, np.ndarray, float]:
+        """Return value, maximiser and multiplier nu >= 0 of max <row, lambda> over the ball.
+
+        With a least nu: value and weights of nu r + nu log sum c e^{row/nu} where the best nu would be below it.
+        """
+        value, weights, nu = self._tilt(row)
+        if nu >= least:
+            return value, weights, nu
+        found = _family(np.array(self.center), row, least)
+        return found.origin + least * (self.radius + found.log_mean), found.domain_weights, least
+
+    def _tilt(self, row: np.ndarray) -> tuple[float, np.ndarray, float]:
         from scipy.optimize import brentq
 
         c = np.array(self.center)

@@ -32,7 +32,7 @@ import numpy as np
 from fedconvex._check import array, bad, instance, real
 from fedconvex.federation import Federation
 from fedconvex.kernels.domain_sums import domain_counts
-from fedconvex.simplex.uncertainty import KLBall, Simplex, check_set, log_sum_exp, softmax
+from fedconvex.simplex.uncertainty import KLBall, Simplex, check_set, log_sum_exp
 from fedconvex.solvers.certificates.factor import Factor
 from fedconvex.solvers.certificates.free_coordinates import convexity_gap
 from fedconvex.solvers.certificates.gaps import (
@@ -44,11 +44,11 @@ from fedconvex.solvers.certificates.gaps import (
 )
 from fedconvex.solvers.certificates.slopes import EPS
 from fedconvex.solvers.choice import DIRECT
+from fedconvex.solvers.minimax.envelopes import MAX_ITERATIONS, gradients, newton, over_ball, softmax_envelope
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.smooth.newton import polish
 from fedconvex.solvers.solution import DIRECT_SIZE, above
 
-MAX_ITERATIONS = 200
 _CHORD = 0.05  # a factored Hessian is kept for as long as steps with it gain so much on each other
 
 
@@ -158,7 +158,7 @@ def solve_minimax(
     else:
         w, mix, iterations = saddle_point(domains, Simplex(), start)
         if not (sets.contains(mix, 1e-12) and _inside(mix, sets)):
-            w, mix, more = _newton(domains, lambda F: _ball_envelope(sets, F), w)
+            w, mix, more = over_ball(domains, sets, w)
             iterations += more
     F = domains.client_values(domains.unflatten(w))
     return _certified(who, domains, w, F, mix, float(sets.support(F)[0]), 0.0, iterations, tol, begin)
@@ -193,7 +193,7 @@ def solve_softmax(problem: Objective, mu: float, tol: float = 1e-10) -> Minimax:
     instance("solve_softmax: problem", problem, Objective)
     who, m = "solve_softmax", real("solve_softmax: mu", mu, low=0.0, strict=True)
     domains, tol, begin = _prepared(who, problem, tol)
-    w, q, iterations = _newton(domains, lambda F: _softmax_envelope(F, m), np.zeros(domains.size))
+    w, q, iterations = newton(domains, lambda F: softmax_envelope(F, m), np.zeros(domains.size))
     F = domains.client_values(domains.unflatten(w))
     return _certified(who, domains, w, F, q, float(log_sum_exp(F, m)), entropy(q) / m, iterations, tol, begin)
 
@@ -229,10 +229,6 @@ def _from_some_rows(domains: Objective) -> np.ndarray | None:
     return saddle_point(domains.thinned(8), Simplex(), accuracy=1e-2)[0]
 
 
-def _gradients(domains: Objective, w: np.ndarray) -> np.ndarray:
-    return np.asarray(domains.client_gradients(domains.unflatten(w))).reshape(domains.federation.K, -1)
-
-
 # ---------------------------------------------------------------- sequential quadratic programming
 
 
@@ -257,7 +253,7 @@ def saddle_point(
     """
     w = np.zeros(domains.size) if w is None else w
     mix = sets.start(domains.federation.K) if mix is None else mix
-    F, J = domains.client_values(domains.unflatten(w)), _gradients(domains, w)
+    F, J = domains.client_values(domains.unflatten(w)), gradients(domains, w)
     iterations, before, factor, near = 0, math.inf, None, None  # near: weights of few domains
     for iterations in range(1, MAX_ITERATIONS + 1):  # noqa: B007
         noise = 4e-15 * (1.0 + abs(float(F.max())))
@@ -272,7 +268,7 @@ def saddle_point(
         w_new, F_new = _search(domains, sets, factor, w, F, J, mix, step, predicted, noise)
         if w_new is None:
             break
-        w, F, J, before, near = w_new, F_new, _gradients(domains, w_new), predicted, mix
+        w, F, J, before, near = w_new, F_new, gradients(domains, w_new), predicted, mix
         if predicted <= noise:  # of a Hessian from here: the step has led to where rounding begins
             break
     return w, mix, iterations
@@ -311,57 +307,6 @@ def _search(
             return w + t * step, F_new
         t *= 0.5
     return None, None
-
-
-# ---------------------------------------------------------------- smooth envelopes
-
-
-class _Envelope(NamedTuple):
-    """A smooth convex function phi of the domains' values."""
-
-    value: float
-    domain_weights: np.ndarray  # (p,) its gradient, domain weights
-    curvature: np.ndarray  # (p, p) its Hessian
-
-
-def _softmax_envelope(F: np.ndarray, mu: float) -> _Envelope:
-    q = softmax(F, mu)
-    return _Envelope(float(log_sum_exp(F, mu)), q, mu * (np.diag(q) - np.outer(q, q)))
-
-
-def _ball_envelope(ball: KLBall, F: np.ndarray) -> _Envelope:
-    value, mix, nu = ball.tilt(F)
-    if nu == 0.0 or math.isinf(nu):  # the best vertex, or the centre, whatever F is nearby
-        return _Envelope(value, mix, np.zeros((mix.size, mix.size)))
-    C = (np.diag(mix) - np.outer(mix, mix)) / nu
-    a = C @ (F - mix @ F)
-    return _Envelope(value, mix, C - np.outer(a, a) / max(float((F - mix @ F) @ a), 1e-300))
-
-
-def _newton(domains: Objective, envelope: Any, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return model, domain weights and iterations of Newton's method for phi(F(w)), with backtracking."""
-    F, J = domains.client_values(domains.unflatten(w)), _gradients(domains, w)
-    phi, iterations = envelope(F), 0
-    for iterations in range(1, MAX_ITERATIONS + 1):  # noqa: B007
-        g = phi.domain_weights @ J
-        H = domains.reweighted(phi.domain_weights).flat_hessian(w) + J.T @ phi.curvature @ J
-        lam, U = np.linalg.eigh(H)
-        keep = lam > 1e-14 * lam[-1]
-        step = -(U[:, keep] @ ((U[:, keep].T @ g) / lam[keep]))
-        slope, t = float(g @ step), 1.0
-        noise = 4e-15 * (1.0 + abs(phi.value))
-        if not slope < -1e-3 * noise:
-            break
-        while True:
-            F_new = domains.client_values(domains.unflatten(w + t * step))
-            new = envelope(F_new) if np.isfinite(F_new).all() else phi._replace(value=math.inf)
-            if new.value <= phi.value + (noise if -slope <= 1e3 * noise else 1e-4 * t * slope) or t < 1e-12:
-                break
-            t *= 0.5
-        if t < 1e-12:
-            break
-        w, F, J, phi = w + t * step, F_new, _gradients(domains, w + t * step), new
-    return w, phi.domain_weights, iterations
 
 
 def entropy(domain_weights: np.ndarray) -> float:
