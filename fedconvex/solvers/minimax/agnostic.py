@@ -50,6 +50,7 @@ from fedconvex.solvers.smooth.newton import polish
 from fedconvex.solvers.solution import DIRECT_SIZE, above
 
 _CHORD = 0.05  # a factored Hessian is kept for as long as steps with it gain so much on each other
+_CUT = 0.1  # a share of a step, below which its model was wrong
 
 
 @dataclass(frozen=True)
@@ -255,11 +256,12 @@ def saddle_point(
     mix = sets.start(domains.federation.K) if mix is None else mix
     F, J = domains.client_values(domains.unflatten(w)), gradients(domains, w)
     iterations, before, factor, near = 0, math.inf, None, None  # near: weights of few domains
+    share, high = 0.0, 0  # of the Hessian that is that of a domain in which steps were too long
     for iterations in range(1, MAX_ITERATIONS + 1):  # noqa: B007
         noise = 4e-15 * (1.0 + abs(float(F.max())))
         found = None if factor is None else _model(factor, sets, F, J, near)
         if factor is None or found is None or not noise < found[2] <= _CHORD * before:
-            weighted = domains.reweighted(mix)
+            weighted = domains.reweighted((1.0 - share) * mix + share * (np.arange(mix.size) == high))
             factor = Factor(weighted, w, weighted.flat_hessian(w), False)
             found = _model(factor, sets, F, J, near)
         mix, step, predicted = found
@@ -268,10 +270,21 @@ def saddle_point(
         w_new, F_new = _search(domains, sets, factor, w, F, J, mix, step, predicted, noise)
         if w_new is None:
             break
+        if np.linalg.norm(w_new - w) < _CUT * np.linalg.norm(step):  # a domain of little weight bends more than H
+            high, share = _highest(domains, w + step), min(max(10.0 * share, 1e-3), 0.5)
+            factor = None
+        elif share > 0.0:
+            share, factor = 0.1 * share * (share > 1e-6), None
         w, F, J, before, near = w_new, F_new, gradients(domains, w_new), predicted, mix
         if predicted <= noise:  # of a Hessian from here: the step has led to where rounding begins
             break
     return w, mix, iterations
+
+
+def _highest(domains: Objective, w: np.ndarray) -> int:
+    """Return the domain with the largest value at a flat model."""
+    F = domains.client_values(domains.unflatten(w))
+    return int(np.argmax(np.where(np.isnan(F), math.inf, F)))
 
 
 def _model(
