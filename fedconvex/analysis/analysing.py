@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedconvex._check import among, bad, flag, real
+from fedconvex._check import among, bad, flag
 from fedconvex.analysis import covariances
 from fedconvex.analysis.answer import Analysis
 from fedconvex.analysis.cox_answer import CoxAnalysis
@@ -22,6 +22,7 @@ from fedconvex.analysis.model_rows import model_rows
 from fedconvex.analysis.profile_intervals import profile_intervals
 from fedconvex.analysis.response_families import Family
 from fedconvex.analysis.table_coding import Survival
+from fedconvex.fields import inside
 
 INTERVALS = ("wald", "profile")
 ROBUST = ("HC0", "HC1", "HC2", "HC3", "client")
@@ -107,9 +108,7 @@ def _checked(robust: str | None, intervals: str, level: float, firth: bool) -> f
         raise bad("analyse: intervals", "be 'wald' with a robust covariance", "'profile'", cure)
     if firth and robust is not None:
         raise bad("analyse: firth", "have the model's covariance", "a robust covariance")
-    if (level := real("analyse: level", level, low=0.0, high=1.0, strict=True)) == 1.0:
-        raise bad("analyse: level", "be below 1: such an interval is the whole line", level)
-    return level
+    return inside("analyse: level", level)
 
 
 def _covariance(fit: Fit, robust: str | None) -> np.ndarray:

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import bdtr, stdtrit
 
-from fedconvex._check import bad, finite, numeric, real, wrong_type
+from fedconvex._check import bad, finite, numeric, wrong_type
 from fedconvex.driver import Result
 from fedconvex.federation import Federation
+from fedconvex.fields import inside
 from fedconvex.kernels import row_losses
 from fedconvex.kernels.domain_sums import domains_of
 from fedconvex.loss_traits import traits
@@ -233,9 +234,7 @@ def domain_scores(
     >>> found.domains.tolist(), found.loss.round(6).tolist(), found.domain_weights.round(6).tolist()
     (['a', 'b'], [1.625, 1.625], [0.5, 0.5])
     """
-    level = real("domain_scores: level", level, low=0.0, high=1.0, strict=True)
-    if level >= 1.0:
-        raise bad("domain_scores: level", "lie strictly between 0 and 1", level)
+    level = inside("domain_scores: level", level)
     who, target = "domain_scores", _measured("domain_scores", problem, measured)
     w, own = _model(who, problem, model)
     lam = _matched_weights(who, problem, target, own if domain_weights is None else domain_weights)
@@ -338,9 +337,7 @@ def wilson_interval(successes: Any, trials: Any, level: float = 0.95) -> tuple[n
     k, n = numeric("wilson_interval: successes", successes), numeric("wilson_interval: trials", trials)
     if not (np.isfinite(n).all() and (((k >= 0.0) & (k <= n)) | np.isnan(k)).all() and (n >= 0.0).all()):
         raise bad("wilson_interval", "be given 0 <= successes <= trials", f"{successes} of {trials}")
-    level = real("wilson_interval: level", level, low=0.0, high=1.0, strict=True)
-    if level == 1.0:
-        raise bad("wilson_interval: level", "be below 1", level)
+    level = inside("wilson_interval: level", level)
     z2 = NormalDist().inv_cdf(0.5 + 0.5 * level) ** 2
     with np.errstate(invalid="ignore", divide="ignore"):
         share = k / n

@@ -285,8 +285,8 @@ def test_exposures_are_offsets():
         ({}, {"offset": "nowhere"}, "have a column 'nowhere'"),
         ({"y": lambda t: t["s"]}, {}, "whole numbers or classes leave a doubt"),
         ({}, {"robust": "HC9"}, "HC0"),
-        ({}, {"level": 1.5}, "level must be a number"),
-        ({}, {"level": 1.0}, "level must be below 1"),
+        ({}, {"level": 1.5}, "level must lie strictly between 0 and 1; got 1.5"),
+        ({}, {"level": 1.0}, "level must lie strictly between 0 and 1; got 1.0"),
     ],
     ids=lambda v: None,
 )  # fmt: skip

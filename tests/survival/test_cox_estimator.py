@@ -81,6 +81,7 @@ def test_refused(rng):
     for make, words in (
         (lambda: FederatedCox(ties="exact").fit(X, y), "be one of 'efron', 'breslow'"),
         (lambda: FederatedCox(robust="yes").fit(X, y), "be True or False"),
+        (lambda: FederatedCox(level=1.0).fit(X, y), "level must lie strictly between 0 and 1; got 1.0"),
         (lambda: FederatedCox().fit(X[:4], y), "have one time for each of 4 rows"),
         (lambda: FederatedCox().fit(X, np.arange(6.0)), "be a structured array"),
         (lambda: FederatedCox().fit(np.where(X > 0, np.nan, X), y), "NaN"),

@@ -11,12 +11,13 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fedconvex._check import among, bad, flag, real, unmasked
+from fedconvex._check import among, bad, flag, unmasked
 from fedconvex.estimators.given_rows import client_of, feature_rows
 from fedconvex.families.survival import hazard_checks
 from fedconvex.families.survival.monotone import monotone_direction
 from fedconvex.families.survival.problem import SurvivalProblem
 from fedconvex.families.survival.survival_rows import SurvivalFederation, outcomes, times_of
+from fedconvex.fields import inside
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -100,6 +101,7 @@ class FederatedCox(BaseEstimator):
         who = type(self).__name__
         among(f"{who}.ties", self.ties, ("efron", "breslow"))
         flag(f"{who}.robust", self.robust)
+        inside(f"{who}.level", self.level)
         unmasked(f"{who}: X", X)
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=1)
         times = times_of(f"{who}: y", y)
@@ -164,7 +166,7 @@ class FederatedCox(BaseEstimator):
         from scipy.stats import chi2, norm
 
         check_is_fitted(self)
-        level = real(f"{type(self).__name__}.level", self.level, low=0.0, high=1.0, strict=True)
+        level = inside(f"{type(self).__name__}.level", self.level)
         b, se, p = self.coef_, self.standard_errors_, self.coef_.size
         with np.errstate(invalid="ignore", over="ignore"):
             z, half = b / se, norm.isf(0.5 * (1.0 - level)) * se
