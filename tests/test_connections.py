@@ -700,6 +700,8 @@ FOREIGN = {
     "rows beyond 64 bits": described(["a", "<f8", [2**70]], more=bytes(8)),
     "none of many rows": described(["a", "<f8", [0, 2**70]]),
     "too many axes": described(["a", "<f8", [1] * 100], more=bytes(8)),
+    "more axes than can be multiplied": described(["a", "<f8", [2] * 10**6], more=bytes(8)),
+    "no shape": described(["a", "<f8", ""], more=bytes(8)),
     "fewer than no rows": described(["a", "<f8", [-1, -1]], more=bytes(8)),
     "half a row": described(["a", "<f8", [1.0]], more=bytes(8)),
     "a flag of rows": described(["a", "<f8", [True]], more=bytes(8)),
@@ -725,6 +727,7 @@ def test_messages_keep_their_bits_and_belong_to_who_reads_them():
     given = {
         "header": np.arange(6), "w": rng.normal(size=(2, 1, 3)), "turned": rng.normal(size=(3, 4)).T, "": np.array(2.5),
         "Umlaut ä": np.array([np.nan, -0.0]), "on": np.array([True, False]), "bytes": np.zeros((0, 4), np.uint8),
+        "one flag": np.array(True),
     }  # fmt: skip
     found = unpacked(wire.packed(given))
     assert list(found) == list(given)

@@ -20,6 +20,7 @@ from fedconvex._archives import Unsafe, json_of
 _HEAD = struct.Struct("<8sI")  # the mark of a message, and the bytes of its description
 _MARK = b"arrays 1"
 _DESCRIPTION = 1 << 22  # bytes of the longest one: JSON takes up to thirty times as much
+_AXES = 64  # of an array, at most, as for NumPy: the product of a million numbers takes minutes
 _DTYPE = re.compile(r"[<>|][biuf][1248]")  # plain numbers
 
 
@@ -54,13 +55,13 @@ def unpacked(content: bytes) -> dict[str, np.ndarray]:
     for name, kind, shape in json_of(content[_HEAD.size : at], _DESCRIPTION):
         if not isinstance(name, str) or name in out or not (isinstance(kind, str) and _DTYPE.fullmatch(kind)):
             raise Unsafe("an array without a name of its own, or not of plain numbers")
-        if not all(type(n) is int and n >= 0 for n in shape):
-            raise Unsafe(f"shape {shape!r}", name)
+        if not isinstance(shape, list) or len(shape) > _AXES or not all(type(n) is int and n >= 0 for n in shape):
+            raise Unsafe("has a shape that no array has", name)
         dtype, count = np.dtype(kind), math.prod(shape)
         if count * dtype.itemsize > len(content) - at:
             raise Unsafe(f"has {len(content) - at} bytes at most for shape {shape}, {dtype}", name)
         a = np.frombuffer(content, np.uint8 if dtype.kind == "b" else dtype, count, at).reshape(shape)
-        out[name] = a != 0 if dtype.kind == "b" else a.copy()  # bytes other than 0 and 1 are no flags
+        out[name] = np.asarray(a != 0) if dtype.kind == "b" else a.copy()  # bytes other than 0 and 1 are no flags
         at += count * dtype.itemsize
     if at != len(content):
         raise Unsafe(f"{len(content) - at} bytes that belong to no array")
