@@ -436,7 +436,7 @@ def test_truncated_newton_goes_on_where_quasi_newton_steps_have_not_ended(most, 
     y = rng.choice([-1.0, 1.0], 60)
     problem = Problem(Federation.from_arrays(X, y, np.arange(60) % 3), Logistic(), 1e-4)
     begun = quasi_newton.approach_blindly(problem, np.zeros(12), 1e-12)
-    found = newton.quasi_newton(problem, np.zeros(12), 1e-10, 0.0)
+    found = quasi_newton.quasi_newton(problem, np.zeros(12), 1e-10, 0.0)
     assert begun.evaluations > most and float(begun.g @ begun.g) > 2e-4 * 1e-12
     np.testing.assert_allclose(begun.g, problem.value_gradient(begun.w)[1], rtol=1e-12)
     assert found.iterations > begun.evaluations * (most < 100)

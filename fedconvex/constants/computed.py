@@ -23,7 +23,6 @@ from fedconvex.constants.record import (
 )
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
-from fedconvex.solvers.minimax.ball import largest_on_ball
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.solution import Solution
 
@@ -321,6 +320,8 @@ def _noise(
 
 def _maxima(A: np.ndarray, beta: np.ndarray, const: np.ndarray, radius: float) -> np.ndarray:
     """Maxima of d'A d + 2 beta'd + const over ‖d‖ <= radius; A (K, p, p), beta (K, p), const (K,)."""
+    from fedconvex.solvers.minimax.ball import largest_on_ball
+
     return np.asarray(const + 2.0 * largest_on_ball(A, -beta, radius))
 
 

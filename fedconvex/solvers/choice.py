@@ -84,9 +84,9 @@ STARTS = (
 # (problem, flat start, tol, when the clock began) -> Solution
 _GRADIENTS = (_ONE_SCORE, STRONGLY_CONVEX, _NO_FREE, _NOT_QUADRATIC, _CURVED)  # lead to a certified minimum
 SMOOTH = (
-    Solver("smooth.newton", "quasi_newton", (LOW, DENSE, *_GRADIENTS)),
+    Solver("smooth.quasi_newton", "quasi_newton", (LOW, DENSE, *_GRADIENTS)),
     Solver("smooth.newton", "newton", (DIRECT,)),
-    Solver("smooth.newton", "quasi_newton", _GRADIENTS),
+    Solver("smooth.quasi_newton", "quasi_newton", _GRADIENTS),
     Solver("smooth.newton", "truncated_newton"),
 )
 SOLVERS = (

@@ -30,7 +30,6 @@ from fedconvex.kernels import row_losses
 from fedconvex.solvers.certificates.factor import EPS, Factor
 from fedconvex.solvers.certificates.rank import rank_bound
 from fedconvex.solvers.objective import Objective
-from fedconvex.solvers.rows.working_hessian import weighted_gram
 
 _INSIDE = (0.1, 1e-3, 1e-6, 1e-9)  # shares of the range of slopes that rows of B keep from its ends, tried in turn
 LEAST = 1e-12  # tau
@@ -105,6 +104,8 @@ def damped_newton(problem: Objective, w: np.ndarray, most: int) -> tuple[np.ndar
 
 def _gram(problem: Objective, h: np.ndarray) -> np.ndarray:
     """Return X' diag(h) X plus the ridge, (d, d)."""
+    from fedconvex.solvers.rows.working_hessian import weighted_gram
+
     H = weighted_gram(problem.federation.by_column, h)
     H.flat[:: len(H) + 1] += problem.ridge
     return H

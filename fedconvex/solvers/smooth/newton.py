@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,10 +16,18 @@ from fedconvex.solvers.certificates.bands import damped_newton, line_minimum
 from fedconvex.solvers.certificates.factor import Factor
 from fedconvex.solvers.certificates.gaps import Certificate, bounded_gap, certified_gap, least_value
 from fedconvex.solvers.objective import Objective
-from fedconvex.solvers.smooth.quasi_newton import Point, approach_blindly
 from fedconvex.solvers.solution import Solution
 
 MAX_ITERATIONS = 500
+
+
+class Point(NamedTuple):
+    """Where a search stands."""
+
+    w: np.ndarray
+    F: float
+    g: np.ndarray
+    evaluations: int
 
 
 def solve_part(problem: Objective, w: np.ndarray | None, tol: float | None) -> tuple[np.ndarray, int]:
@@ -155,16 +163,12 @@ def _backtrack(
 
 def truncated_newton(problem: Objective, w: np.ndarray, tol: float | None, start: float) -> Solution:
     """Newton's method whose systems are solved by conjugate gradients to a shrinking accuracy."""
-    return _truncated(problem, Point(w, *problem.value_gradient(w), 1), tol, start)
-
-
-def quasi_newton(problem: Objective, w: np.ndarray, tol: float | None, start: float) -> Solution:
-    """Quasi-Newton steps, and where they have not led to the accuracy, truncated Newton steps from there."""
-    return _truncated(problem, approach_blindly(problem, w, tol), tol, start)
+    return truncated(problem, Point(w, *problem.value_gradient(w), 1), tol, start)
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def _truncated(problem: Objective, begin: Point, tol: float | None, start: float) -> Solution:
+def truncated(problem: Objective, begin: Point, tol: float | None, start: float) -> Solution:
+    """Return where truncated Newton steps lead from a point."""
     (w, F, g, evaluations), size0, target = begin, 0.0, 0.0
     for _ in range(MAX_ITERATIONS):
         size, gap = float(np.linalg.norm(g)), bounded_gap(problem, w, F, g, 0.0 * g).gap

@@ -19,6 +19,8 @@ import scipy.linalg as sla
 from fedconvex.kernels import row_losses
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.rows.hessians import weighted_gram
+from fedconvex.solvers.smooth.newton import Point, truncated
+from fedconvex.solvers.solution import Solution
 
 PAIRS = 20  # of steps and changes of the gradient
 MOST = 500  # steps of a search
@@ -130,6 +132,11 @@ def approach(problem: Objective, w: np.ndarray | None, tol: float | None) -> tup
     return end.w, end.evaluations
 
 
+def quasi_newton(problem: Objective, w: np.ndarray, tol: float | None, start: float) -> Solution:
+    """Quasi-Newton steps, and where they have not led to the accuracy, truncated Newton steps from there."""
+    return truncated(problem, approach_blindly(problem, w, tol), tol, start)
+
+
 @np.errstate(over="ignore", invalid="ignore")
 def approach_blindly(problem: Objective, w: np.ndarray, tol: float | None) -> Point:
     """Return what `approach` does, of one output, from no more of the Hessian than one product."""
@@ -137,15 +144,6 @@ def approach_blindly(problem: Objective, w: np.ndarray, tol: float | None) -> Po
     bend, square = float(g @ problem.hessian_product(w)(g)), float(g @ g)
     scale = square / bend if bend > 0.0 else 1.0
     return _search(problem, problem.value_gradient, Point(w, F, g, 1), tol, FEW, None, scale)
-
-
-class Point(NamedTuple):
-    """Where a search stands."""
-
-    w: np.ndarray
-    F: float
-    g: np.ndarray
-    evaluations: int
 
 
 def _search(
