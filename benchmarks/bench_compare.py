@@ -26,7 +26,8 @@ from fedconvex.comparison.splits import held_out
 from fedconvex.datasets import logistic_federation
 from fedconvex.families.multitask import joint_newton
 
-K, D, ROWS, FOLDS = 20, 50, 2500, 5
+K, D, ROWS, FOLDS, TIMES = 20, 50, 2500, 5, 3
+SETTINGS = {}  # of the comparison, in the place of its own
 
 
 def once(f):
@@ -62,15 +63,15 @@ def path(fed, sweeps):
 def main():
     report = Report("compare", "A comparison of ten kinds of models and methods, 50,000 rows", "s", 1.0, clock="cpu")
     small = logistic_federation(3, 5, 60, model_shift=0.5, seed=0).federation
-    fedconvex.compare(small, splits=1, progress=False)
+    fedconvex.compare(small, splits=1, progress=False, **SETTINGS)
     made = logistic_federation(K, D, ROWS, size_skew=0.5, feature_shift=0.5, model_shift=1.0, seed=0)
     fed, times = made.federation, {"ours": [], "peer": [], "newton": [], "sweeps": []}
     rows = rows_of(fed)
     train = np.flatnonzero(~held_out(rows, 0.25, 0))
     inner = Training(rows, rows.features(train), train).design.federation
     path(inner, False), path(inner, True)
-    for _ in range(3):
-        times["ours"].append(once(lambda: fedconvex.compare(fed, progress=False))[0])
+    for _ in range(TIMES):
+        times["ours"].append(once(lambda: fedconvex.compare(fed, progress=False, **SETTINGS))[0])
         times["peer"].append(once(lambda: peer(fed))[0])
         spent, newton = once(lambda: path(inner, False))
         times["newton"].append(spent)
