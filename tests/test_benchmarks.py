@@ -23,7 +23,10 @@ TINY = {
     "analyse": {"N": 400, "P": 3},
     "baselines": {"MOST": 30, "SEEDS": 1, "FACTORS": (1.0,), "DRAWN": "={'tiny': (12, {}, 0.1)}"},
     "boosting": {"N": 60, "D": 3, "MANY": 3, "AFTER": 3},
-    "compare": {"K": 3, "D": 3, "ROWS": 30, "TIMES": 1, "SETTINGS": {"methods": ["pooled", "mean-regularised"], "rounds": 2, "folds": 2}},
+    "compare": {
+        "K": 3, "D": 3, "ROWS": 30, "TIMES": 1,
+        "SETTINGS": {"methods": ["pooled", "mean-regularised"], "rounds": 2, "folds": 2},
+    },
     "family": {"K": 6, "PER": 40, "D": 3, "M": 2, "MANY": 2, "MEMORY": "print(1.0)"},
     "fedmultiboost": {"COLUMNS": 4, "CASES": {"tiny": [4, 3, 2]}},
     "joint": {},
