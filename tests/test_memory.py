@@ -13,7 +13,7 @@ from fedconvex.solvers.kinked.row_ascent import _squares
 from fedconvex.solvers.rows.hessians import weighted_gram
 
 
-@pytest.mark.compiled
+@pytest.mark.compiled(only="minutes of pure Python")
 @pytest.mark.parametrize("d", [100, 5_000])
 def test_sparse_rows_are_solved_in_a_third_of_their_memory(d):
     """Newton's method, and quasi-Newton steps: indices are counted in pieces, and nothing of the rows is copied."""
