@@ -435,7 +435,7 @@ def test_truncated_newton_goes_on_where_quasi_newton_steps_have_not_ended(most, 
     X = rng.normal(size=(60, 12)) * np.geomspace(1e-3, 1e3, 12)
     y = rng.choice([-1.0, 1.0], 60)
     problem = Problem(Federation.from_arrays(X, y, np.arange(60) % 3), Logistic(), 1e-4)
-    begun = quasi_newton.approach_blindly(problem, np.zeros(12), 1e-12)
+    begun = quasi_newton.approach_by_gradients(problem, np.zeros(12), 1e-12)
     found = quasi_newton.quasi_newton(problem, np.zeros(12), 1e-10, 0.0)
     assert begun.evaluations > most and float(begun.g @ begun.g) > 2e-4 * 1e-12
     np.testing.assert_allclose(begun.g, problem.value_gradient(begun.w)[1], rtol=1e-12)

@@ -256,7 +256,7 @@ def saddle_point(
     mix = sets.start(domains.federation.K) if mix is None else mix
     F, J = domains.client_values(domains.unflatten(w)), gradients(domains, w)
     iterations, before, factor, near = 0, math.inf, None, None  # near: weights of few domains
-    share, high = 0.0, 0  # of the Hessian that is that of a domain in which steps were too long
+    share, high = 0.0, 0  # how much the Hessian takes of domain `high`, for which steps were too long
     for iterations in range(1, MAX_ITERATIONS + 1):  # noqa: B007
         noise = 4e-15 * (1.0 + abs(float(F.max())))
         found = None if factor is None else _model(factor, sets, F, J, near)

@@ -134,11 +134,11 @@ def approach(problem: Objective, w: np.ndarray | None, tol: float | None) -> tup
 
 def quasi_newton(problem: Objective, w: np.ndarray, tol: float | None, start: float) -> Solution:
     """Quasi-Newton steps, and where they have not led to the accuracy, truncated Newton steps from there."""
-    return truncated(problem, approach_blindly(problem, w, tol), tol, start)
+    return truncated(problem, approach_by_gradients(problem, w, tol), tol, start)
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def approach_blindly(problem: Objective, w: np.ndarray, tol: float | None) -> Point:
+def approach_by_gradients(problem: Objective, w: np.ndarray, tol: float | None) -> Point:
     """Return what `approach` does, of one output, from no more of the Hessian than one product."""
     F, g = problem.value_gradient(w)
     bend, square = float(g @ problem.hessian_product(w)(g)), float(g @ g)
