@@ -68,7 +68,7 @@ FLOOR["families/declared"] = FLOOR["_check"]  # what families are: names, read b
 # What of a family stands as high as the room whose part it is.
 PARTS = {"estimator": "estimators", "experiments": "papers", "command": "cli", "sites": "remote"}
 DATASETS_MAY_IMPORT = {"_check", "_lazy", "federation", "tables", "datasets"}
-NUMBA = {"kernels/cache.py", "kernels/lanes.py", "kernels/vectors.py"}
+NUMBA = {"kernels/cache.py", "kernels/lanes.py", "kernels/vectors.py", "kernels/views.py"}
 HEAVY = {"cvxpy", "sklearn", "matplotlib", "pyarrow", "pandas", "joblib"}
 HEAVY_AT_TOP = ("estimators/", "report/", "engines/")
 # the five calls of a method, described once in docs/architecture.md

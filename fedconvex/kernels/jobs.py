@@ -24,6 +24,7 @@ from fedconvex.kernels.dispatch import by_rule
 from fedconvex.kernels.ridges import increased
 from fedconvex.kernels.row_losses import BLOCK
 from fedconvex.kernels.single_rows import run_single_rows
+from fedconvex.kernels.views import stretch
 
 # kinds of jobs: nothing is done; no rows are listed (full gradients, rules that draw for themselves); rows are listed
 UNSORTED, IDLE, FULL, ITSELF, SINGLE, BATCH, OWN, DRAWN = range(8)  # DRAWN: in random order even where all are taken
@@ -77,7 +78,7 @@ def _each_batch(rule, loss, data, job, eta, w, path, scratch):
     for e in range(job.passes - job.since):
         base = 0 if job.full else e * job.block
         for at in range(base, base + job.block, job.batch):
-            part = scratch.rows[at : min(at + job.batch, base + job.block)]
+            part = stretch(scratch.rows, at, min(job.batch, base + job.block - at))
             step(rule, loss, data, job, part, s, eta[job.r, mine, min(s, eta.shape[2] - 1)], w, scratch)
             if path.shape[2] > 0:
                 for q in range(w.size):
@@ -121,9 +122,11 @@ def sort_jobs(ptr, clients, plan, replacement, lone, kinds):
 def _room(whole, widest, real, width, p):
     """Divide the scratch room: the model w, and the rest."""
     o = (-np.int64(real.ctypes.data >> 3)) % 8  # pieces of a width begin with a cache line
-    w, g, m = real[o : o + p], real[o + width : o + width + p], real[o + 2 * width : o + 2 * width + p]
-    v, c, c0 = real[o + 3 * width :][:p], real[o + 4 * width :], real[o + 5 * width :]
-    return w, Scratch(whole[:widest], whole[widest:], g, m, v, c, c0, real[o + 6 * width :])
+    w, g, m = stretch(real, o, p), stretch(real, o + width, p), stretch(real, o + 2 * width, p)
+    v, left = stretch(real, o + 3 * width, p), real.size - o - 6 * width
+    c, c0 = stretch(real, o + 4 * width, left + 2 * width), stretch(real, o + 5 * width, left + width)
+    pool, rows = stretch(whole, 0, widest), stretch(whole, widest, whole.size - widest)
+    return w, Scratch(pool, rows, g, m, v, c, c0, stretch(real, o + 6 * width, left))
 
 
 @inner_part
@@ -141,7 +144,7 @@ def _begin(
     for q in range(w.size if since == 0 else 0):
         w[q] = W[r, min(j, W.shape[1] - 1), q]
         room.m[q] = room.v[q] = 0.0
-    a, b = increased(l2, ridge[min(r, ridge.size - 1)], ridges), b[: size_unless_zero(b)]
+    a, b = increased(l2, ridge[min(r, ridge.size - 1)], ridges), stretch(b, 0, size_unless_zero(b))
     return Job(r, j, k, lo, n, since, passes, block, batch, full, state, C, a, b)
 
 
