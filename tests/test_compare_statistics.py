@@ -4,17 +4,20 @@ import numpy as np
 import pytest
 
 import fedconvex
-from fedconvex import Federation
+from fedconvex import Federation, Logistic, Problem, Squared
+from fedconvex.comparison import local_runs
 from fedconvex.comparison.compared_rows import rows_of
 from fedconvex.comparison.cross_validation import L2S, Folds, tune
 from fedconvex.comparison.designs import Models
 from fedconvex.comparison.intake import intake
 from fedconvex.comparison.kinds import Alone, Shared, Training
 from fedconvex.comparison.l2_path import ALIKE, interpolated
+from fedconvex.comparison.method_costs import OWN_L2, shortened
 from fedconvex.comparison.outcomes import Joining, Outcome, joining, standings
 from fedconvex.comparison.scores import calibration_bins, label_variance, measures
 from fedconvex.comparison.skewed_intervals import Differences, Estimate
 from fedconvex.comparison.splits import fold_of
+from fedconvex.datasets import logistic_federation
 
 RNG = np.random.default_rng(0)
 
@@ -225,16 +228,37 @@ def test_runs_between_two_that_are_alike_are_interpolated():
     """Of the smooth path w(l2) = w_0/(1 + 5 l2) no more than the share s^2/8, and only after equally many rounds."""
     l2s, w, asked = L2S, np.array([3.0, -1.0]), []
 
-    def run(l2, rounds=lambda l2: 7):
-        asked.append(l2)
-        return w / (1.0 + 5.0 * l2), rounds(l2)
+    def run(some, rounds=lambda l2: 7):
+        asked.extend(some)
+        return [({"a": 1.0, "b": 2.0}[name] * w / (1.0 + 5.0 * l2), rounds(l2)) for name, l2 in some]
 
-    found = interpolated(l2s, run)
-    assert len(asked) < 12 and {l2s[0], l2s[-1]} <= set(asked)
-    for l2, model in zip(l2s, found, strict=True):
-        exact = w / (1.0 + 5.0 * l2)
-        assert np.linalg.norm(model - exact) <= (0.0 if l2 in asked else ALIKE**2 / 8.0 * np.linalg.norm(w))
+    found = interpolated(("a", "b"), l2s, run)
+    assert len(asked) == len(set(asked)) < 24 and {(name, l2s[k]) for name in "ab" for k in (0, 3, 12)} <= set(asked)
+    for name, factor in (("a", 1.0), ("b", 2.0)):
+        for l2, model in zip(l2s, found[name], strict=True):
+            exact = factor * w / (1.0 + 5.0 * l2)
+            most = 0.0 if (name, l2) in asked else ALIKE**2 / 8.0 * np.linalg.norm(factor * w)
+            assert np.linalg.norm(model - exact) <= most
     asked.clear()
-    interpolated(l2s, lambda l2: run(l2, lambda l2: l2s.index(l2)))
-    assert set(asked) == set(l2s)
-    assert [v.tolist() for v in interpolated(l2s[:1], run)] == [(w / 6.0).tolist()]
+    interpolated(("a",), l2s, lambda some: run(some, lambda l2: l2s.index(l2)))
+    assert sorted(asked) == sorted(("a", l2) for l2 in l2s)
+    assert [v.tolist() for v in interpolated(("a",), l2s[:1], run)["a"]] == [(w / 6.0).tolist()]
+
+
+@pytest.mark.parametrize("name", OWN_L2)
+@pytest.mark.parametrize("loss", [Logistic(), Squared()])
+@pytest.mark.slow_unless(loss=Squared())
+def test_runs_side_by_side_are_those_of_the_methods(name, loss, monkeypatch):
+    """Eleven runs of different lengths in eight places, in blocks of four rows."""
+    monkeypatch.setattr(local_runs, "_NEAR", 12)
+    made = logistic_federation(3, 2, 7, size_skew=1.0, feature_shift=0.5, model_shift=1.0, seed=3).federation
+    fed = Federation(np.hstack([made.X, np.ones((made.n, 1))]), made.y, made.ptr)
+    problems = [Problem(fed, loss, l2, intercept=True) for l2 in L2S[:11]]
+    asked = [(name, problem, problem.solve().value) for problem in problems]
+    one_by_one = shortened(asked, 0.01, 12, 3, 0)
+    monkeypatch.setattr(local_runs, "fits", lambda problem: True)
+    together = shortened(asked, 0.01, 12, 3, 0)
+    assert [rounds for _, rounds in together] == [rounds for _, rounds in one_by_one]
+    assert len({rounds for _, rounds in together}) > 2
+    for (v, _), (w, _) in zip(together, one_by_one, strict=True):
+        np.testing.assert_allclose(v, w, rtol=1e-11, atol=1e-13)

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedconvex.comparison.compared_rows import Rows
 from fedconvex.comparison.designs import Design, Models, design, whole_classes
-from fedconvex.comparison.l2_path import ACCURACY, LARGE, interpolated, shared_path, task_path, worst_path
+from fedconvex.comparison.l2_path import ACCURACY, LARGE, Left, interpolated, shared_path, task_path, worst_path
 from fedconvex.comparison.method_costs import shortened
 from fedconvex.comparison.near_mean import near_mean_path
 from fedconvex.families.multitask.relations import Relation
@@ -36,6 +36,7 @@ class Training:
     problems: dict[float, Problem] = field(default_factory=dict)
     minima: dict[float, np.ndarray] = field(default_factory=dict)  # flat minimisers of the pooled problems, where found
     lower: dict[float, float] = field(default_factory=dict)  # bounds of the minima, where they were asked for
+    left: dict[str, list[np.ndarray]] = field(default_factory=dict)  # flat models of runs along l2, by method
 
     @cached_property
     def design(self) -> Design:
@@ -120,6 +121,7 @@ class Rounds(Shared):
     """One model for all clients, as a federated method leaves it: near the minimum, or where its local steps drift."""
 
     name: str  # of the method
+    names: tuple[str, ...]  # of the methods that are run together, each for itself
     gap: float
     rounds: int
     local_steps: int
@@ -129,10 +131,12 @@ class Rounds(Shared):
         """Yield models for decreasing l2, each run from zero, for where it stops short depends on where it starts."""
         given = self.gap, self.rounds, self.local_steps, self.seed
 
-        def run(l2: float) -> tuple[np.ndarray, int]:
-            return shortened(self.name, data.problem(l2), data.lower_bound(l2), *given)
+        def run(asked: list[tuple[str, float]]) -> list[Left]:
+            return shortened([(name, data.problem(l2), data.lower_bound(l2)) for name, l2 in asked], *given)
 
-        for w in interpolated(l2s, run):
+        if self.name not in data.left:
+            data.left.update(interpolated(self.names, l2s, run))
+        for w in data.left[self.name]:
             yield data.design.scaling.models(w, data.outputs)
 
 

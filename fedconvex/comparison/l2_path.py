@@ -8,6 +8,7 @@ models that are reported are solved again and certified.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -29,6 +30,8 @@ MANY = 1e-6  # the like beyond `LARGE` parameters
 PASSES, TASK_ACCURACY = 40, 1e-4  # over the rows, for every l2; relative gap of models per client
 ALIKE = 1e-2  # distance of models, relative, from which runs for l2 between theirs are not carried out
 _STEPS, LARGE = 200, 1500  # parameters beyond which systems are solved by conjugate gradients
+
+Left = tuple[np.ndarray, int]  # a model, and after how many rounds a run left it
 
 
 def shared_path(fed: Federation, loss: Any, l2s: Sequence[float], intercept: bool) -> Iterator[np.ndarray]:
@@ -82,25 +85,26 @@ def task_path(fed: Federation, loss: Any, relations: Sequence[Relation]) -> Iter
         yield found
 
 
-def interpolated(l2s: Sequence[float], run: Callable[[float], tuple[np.ndarray, int]]) -> list[np.ndarray]:
-    """Return what runs leave for every l2, from a function that returns a flat model and the number of its rounds.
+def interpolated(
+    names: Sequence[str], l2s: Sequence[float], run: Callable[[list[tuple[str, float]]], list[Left]]
+) -> dict[str, list[np.ndarray]]:
+    """Return what runs of methods leave for every l2, from a function that carries out some: flat models and rounds.
 
-    After equally many rounds a model is a smooth function of l2. Where runs for two l2 are as long, and their models
-    differ by a share s of at most 1e-2, those for the l2 between are interpolated: linearly, to about s^2/8.
+    After equally many rounds a model is a smooth function of l2. Every third l2 is run. Where two runs are as long, and
+    their models differ by a share s of at most 1e-2, those for the l2 between are interpolated: linearly, to about
+    s^2/8. The others are run then, together.
     """
-    found = {i: run(l2s[i]) for i in {0, len(l2s) - 1}}
-
-    def fill(i: int, j: int) -> None:
-        (v, first), (w, last) = found[i], found[j]
-        if j - i > 1 and first == last and np.linalg.norm(v - w) <= ALIKE * np.linalg.norm(w):
-            for k in range(i + 1, j):
-                share = (l2s[k] - l2s[j]) / (l2s[i] - l2s[j])
-                found[k] = w + share * (v - w), last
-        elif j - i > 1:
-            k = (i + j) // 2
-            found[k] = run(l2s[k])
-            fill(i, k)
-            fill(k, j)
-
-    fill(0, len(l2s) - 1)
-    return [found[i][0] for i in range(len(l2s))]
+    last, names = len(l2s) - 1, names[::-1]
+    ends = sorted({*range(0, last, 3), last}, reverse=True)  # runs for small l2 take most rounds, and begin
+    asked = [(name, k) for k in ends for name in names]
+    found = dict(zip(asked, run([(name, l2s[k]) for name, k in asked]), strict=True))
+    asked = []
+    for (j, i), name in itertools.product(itertools.pairwise(ends), names):
+        (w, rounds), (v, first) = found[name, j], found[name, i]
+        alike = rounds == first and np.linalg.norm(v - w) <= ALIKE * np.linalg.norm(w)
+        for k in range(j - 1, i, -1):
+            share = (l2s[k] - l2s[j]) / (l2s[i] - l2s[j])
+            found[name, k] = w + share * (v - w), rounds
+            asked += [] if alike else [(name, k)]
+    found |= dict(zip(asked, run([(name, l2s[k]) for name, k in asked]), strict=True))
+    return {name: [found[name, k][0] for k in range(len(l2s))] for name in names}

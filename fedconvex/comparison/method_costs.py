@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedconvex.comparison import local_runs
 from fedconvex.constants import default_steps
 from fedconvex.driver import DivergenceWarning, Result, Status, iterate, run
 from fedconvex.methods import (
@@ -22,9 +23,10 @@ from fedconvex.methods import (
     NodeWork,
     OptimisticAFL,
 )
-from fedconvex.methods.parts.automatic_steps import saddle_steps
+from fedconvex.methods.parts.automatic_steps import resolved, saddle_steps
 from fedconvex.problems import Problem
 from fedconvex.problems.protocol import has_one_model
+from fedconvex.traits import traits_of
 
 _FLOAT = 8  # bytes
 _EXACT = 1e11  # operations spent on eigenvalues of X'X
@@ -128,35 +130,65 @@ OWN_L2 = ("fedavg", "fedprox", "scaffold")  # local steps may leave them elsewhe
 
 
 def shortened(
-    name: str, problem: Problem, lower: float, gap: float, rounds: int, local_steps: int, seed: int
-) -> tuple[np.ndarray, int]:
-    """Return the model that a method leaves, and after how many rounds.
+    asked: Sequence[tuple[str, Problem, float]], gap: float, rounds: int, local_steps: int, seed: int
+) -> list[tuple[np.ndarray, int]]:
+    """Return the flat models that methods leave, and after how many rounds.
 
-    It is run as `carry_out` runs it, but for fewer rounds where more of them change little:
-    the run ends when its certified gap is at most ``gap``, when five rounds change the gap by less than a twentieth (at
-    the point to which local steps drift), or after 40 rounds.
+    They are run as `carry_out` runs them, but for fewer rounds where more of them change little: `Ending` says when.
+    Side by side, where that pays.
 
     Parameters
     ----------
-    name : str
-        One of `OWN_L2`.
-    problem : Problem
-    lower : float
-        A lower bound of its minimum; where it is -inf the problem measures gaps.
+    asked : sequence of (str, Problem, float)
+        One of `OWN_L2`, a problem, and a lower bound of its minimum; where that is -inf the problem measures gaps.
+        All problems have the same rows.
     gap : float
     rounds, local_steps, seed : int
     """
-    plan, gaps, w = RUNS[name][1](problem, local_steps), list[float](), np.zeros(problem.model_shape)
-    for _, state in iterate(plan.method, problem, rounds=min(rounds, MOST), seed=seed):
-        left = float(problem.value(state.w)[0]) - lower
-        left = float(problem.measure(state.w).gap[0]) if left == math.inf else left
+    plans = [(RUNS[name][1](problem, local_steps).method, problem, lower) for name, problem, lower in asked]
+    ends = [Ending(problem, lower, gap, rounds) for _, problem, lower in plans]
+    if plans and local_runs.fits(plans[0][1]) and all(math.isfinite(lower) for *_, lower in plans):
+        runs = [_side_by_side(*plan[:2], end) for plan, end in zip(plans, ends, strict=True)]
+        local_runs.carry_out_together(runs, local_steps)
+    else:
+        for (method, problem, _), end in zip(plans, ends, strict=True):
+            states = (state.w for _, state in iterate(method, problem, seed=seed))
+            next(w for w in states if end(w[0], float(problem.value(w)[0])))
+    return [(end.w, end.rounds) for end in ends]
+
+
+def _side_by_side(method: Any, problem: Problem, end: Ending) -> local_runs.Run:
+    """Return the run of a method with full local steps as one that goes beside others."""
+    method, _ = resolved(method, problem)
+    corrects = traits_of(method, problem).controls is not None
+    return local_runs.Run(problem, method.step_size, getattr(method, "proximal_mu", 0.0), corrects, end)
+
+
+class Ending:
+    """When a run ends that is shown its models and their values, the first at the start.
+
+    A run ends when its gap is at most ``gap``, when five rounds change the gap by less than a twentieth (at the point
+    to which local steps drift), after 40 rounds, or where a gap is not finite; ``w`` is the last model whose gap is.
+    """
+
+    def __init__(self, problem: Problem, lower: float, gap: float, rounds: int) -> None:
+        self.problem, self.lower, self.gap, self.most = problem, lower, gap, min(rounds, MOST)
+        self.w, self.gaps = np.zeros(problem.model_shape), list[float]()
+
+    def __call__(self, w: np.ndarray, value: float) -> bool:
+        """Return whether w, of that value, is the last model."""
+        left = value - self.lower
+        left = float(self.problem.measure(w[None]).gap[0]) if left == math.inf else left
         if not math.isfinite(left):
-            break
-        w, gaps = state.w[0], [*gaps, left]
-        before = gaps[-1 - STILL] if len(gaps) > STILL else math.inf
-        if left <= gap or abs(left - before) <= 0.05 * left:
-            break
-    return w, len(gaps) - 1
+            return True
+        self.w, self.gaps = w, [*self.gaps, left]
+        before = self.gaps[-1 - STILL] if len(self.gaps) > STILL else math.inf
+        return left <= self.gap or abs(left - before) <= 0.05 * left or self.rounds == self.most
+
+    @property
+    def rounds(self) -> int:
+        """How many there were."""
+        return len(self.gaps) - 1
 
 
 def carry_out(name: str, problem: Any, gap: float, rounds: int, local_steps: int, seed: int) -> tuple[Result, Cost]:

@@ -85,8 +85,9 @@ def _fitted(data: Training, asked: Settings, work: Work) -> tuple[dict[str, Fit]
             continue
         tuned[name] = tune(kind, data, folds, asked.min_rows, work.tell(f"choosing l2: {name}", _EFFORT[name]))
         fits[name] = kind.fit(data, tuned[name].l2)
-    for name in (m for m in asked.methods if m in OWN_L2):
-        own = Rounds(name, asked.gap, asked.rounds, asked.local_steps, asked.seed)
+    names = tuple(m for m in asked.methods if m in OWN_L2)
+    for name in names:
+        own = Rounds(name, names, asked.gap, asked.rounds, asked.local_steps, asked.seed)
         tuned[name] = tune(own, data, folds, asked.min_rows, work.tell(f"choosing l2: {name}", _EFFORT[name]))
     return fits, tuned
 
