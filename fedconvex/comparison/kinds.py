@@ -18,7 +18,16 @@ import numpy as np
 
 from fedconvex.comparison.compared_rows import Rows
 from fedconvex.comparison.designs import Design, Models, design, whole_classes
-from fedconvex.comparison.l2_path import ACCURACY, LARGE, Left, interpolated, shared_path, task_path, worst_path
+from fedconvex.comparison.l2_path import (
+    ACCURACY,
+    LARGE,
+    Left,
+    interpolated,
+    least_value,
+    shared_path,
+    task_path,
+    worst_path,
+)
 from fedconvex.comparison.method_costs import shortened
 from fedconvex.comparison.near_mean import near_mean_path
 from fedconvex.families.multitask.relations import Relation
@@ -64,11 +73,9 @@ class Training:
         return whole_classes(self.rows, mine.federation.y)
 
     def lower_bound(self, l2: float) -> float:
-        """Return a certified lower bound of the pooled minimum, from the minimiser that was found; -inf without one."""
-        problem = self.problem(l2)
-        if l2 not in self.lower and l2 in self.minima and problem.size <= LARGE:
-            best = problem.solve(start=problem.unflatten(self.minima[l2]))
-            self.lower[l2] = best.lower if math.isinf(best.reach) else -math.inf
+        """Return what the pooled minimum is at least, from the minimiser found, without proof; -inf: unknown."""
+        if l2 not in self.lower and l2 in self.minima and (problem := self.problem(l2)).size <= LARGE:
+            self.lower[l2] = least_value(problem, self.minima[l2])
         return self.lower.get(l2, -math.inf)
 
     def problem(self, l2: float) -> Problem:

@@ -9,6 +9,7 @@ models that are reported are solved again and certified.
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -30,25 +31,30 @@ MANY = 1e-6  # the like beyond `LARGE` parameters
 PASSES, TASK_ACCURACY = 40, 1e-4  # over the rows, for every l2; relative gap of models per client
 ALIKE = 1e-2  # distance of models, relative, from which runs for l2 between theirs are not carried out
 _STEPS, LARGE = 200, 1500  # parameters beyond which systems are solved by conjugate gradients
+_NEAR = 1e-6  # ‖grad F‖^2/(2 l2), relative, of models that Newton's method has come close with
 
 Left = tuple[np.ndarray, int]  # a model, and after how many rounds a run left it
 
 
 def shared_path(fed: Federation, loss: Any, l2s: Sequence[float], intercept: bool) -> Iterator[np.ndarray]:
     """Yield the flat minimiser of F for every l2, in decreasing order."""
-    w = None
+    w = H = None
     for l2 in l2s:
         problem = Problem(fed, loss, l2, intercept=intercept)
-        w = descend(problem, np.zeros(problem.size) if w is None else w)
+        w, H = descend(problem, np.zeros(problem.size) if w is None else w, H)
         yield w
 
 
-def descend(problem: Problem, w: np.ndarray) -> np.ndarray:
-    """Return a model near the minimiser of F, by Newton's method from a flat model, factors kept while they serve."""
+def descend(problem: Problem, w: np.ndarray, H: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return a model near the minimiser of F, by Newton's method from a flat model, and a Hessian of the mean loss.
+
+    Hessians are kept while they serve: H is one to begin with, of another l2, and what is returned the last one.
+    """
     if problem.size > LARGE:
-        return np.array(minimise(problem, w, MANY, time.perf_counter()).w).ravel()
-    F, g, H = problem.value_gradient_hessian(w)
-    factor = Factor(problem, w, problem.steep_along_free(H), False)
+        return np.array(minimise(problem, w, MANY, time.perf_counter()).w).ravel(), None
+    F, g = problem.value_gradient(w)
+    H = _mean_hessian(problem, w) if H is None else H
+    factor = _factor(problem, w, H)
     for _ in range(_STEPS):
         step = factor.solve(g)
         slope, t = float(g @ step), 1.0
@@ -63,9 +69,33 @@ def descend(problem: Problem, w: np.ndarray) -> np.ndarray:
             break
         w, F, g = w - t * step, F_new, g_new
         if t < 1.0 or float(g @ factor.solve(g)) > 0.1 * slope:
-            F, g, H = problem.value_gradient_hessian(w)
-            factor = Factor(problem, w, problem.steep_along_free(H), False)
-    return w
+            H = _mean_hessian(problem, w)
+            factor = _factor(problem, w, H)
+    return w, H
+
+
+def _mean_hessian(problem: Problem, w: np.ndarray) -> np.ndarray:
+    H = problem.flat_hessian(w)
+    H.flat[:: problem.size + 1] -= problem.ridge
+    return H
+
+
+def _factor(problem: Problem, w: np.ndarray, H: np.ndarray) -> Factor:
+    H = H.copy()
+    H.flat[:: problem.size + 1] += problem.ridge
+    return Factor(problem, w, problem.steep_along_free(H), False)
+
+
+def least_value(problem: Problem, w: np.ndarray) -> float:
+    """Return what F is at least, as well as paths know it, from a flat model that `descend` returned; -inf: unknown.
+
+    Where its gradient does not show that it is near, the minimum is certified anew.
+    """
+    F, g = problem.value_gradient(w)
+    if float(g @ g) <= 2.0 * problem.l2 * _NEAR * (1.0 + abs(F)):
+        return F - ACCURACY * (1.0 + abs(F))
+    best = problem.solve(start=problem.unflatten(w))
+    return best.lower if math.isinf(best.reach) else -math.inf
 
 
 def worst_path(fed: Federation, loss: Any, l2s: Sequence[float], intercept: bool) -> Iterator[np.ndarray]:

@@ -22,7 +22,7 @@ from fedconvex.kernels import row_losses
 from fedconvex.problems import Problem
 
 _WIDTH = 8  # models side by side
-_NEAR = 1 << 17  # entries of rows at a time
+_NEAR = 1 << 16  # entries of rows at a time
 _ENTRIES = 1 << 13  # of a client's rows, on average, from which it pays
 
 

@@ -300,6 +300,8 @@ class Objective(WeightedRows):
         if self.free is None or self.traits.several or not math.isfinite(self.traits.smoothness):
             return H
         bare = self.free & (np.diagonal(H) == 0.0)
+        if not bare.any():
+            return H
         squares = self.per_row @ (self.federation.X**2)
         return H + np.diag(np.where(bare, self.traits.smoothness * squares, 0.0))
 

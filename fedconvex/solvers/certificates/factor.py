@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg as sla
+from scipy.linalg.lapack import dpotrs
 
 from fedconvex.solvers.objective import Objective
 
@@ -77,7 +78,7 @@ class Factor:
     def solve(self, g: np.ndarray) -> np.ndarray:
         """H^+ g."""
         if self.cholesky is not None:
-            return self.scale * sla.cho_solve(self.cholesky, self.scale * g, check_finite=False)
+            return self.scale * dpotrs(self.cholesky[0], self.scale * g, lower=True)[0]
         V = self.V[self.keep]
         return self.scale * (V.T @ ((V @ (self.scale * g)) / self.sigma**2))
 
