@@ -349,18 +349,13 @@ def test_a_search_ends_where_steps_gain_rounding_only():
     assert max(stalls(seed, (1e-3, 1e-4, 1e-5)) for seed in (42, 55, 77)) < 20
 
 
-def test_steps_are_not_halved_below_what_is_seen():
+def test_steps_are_not_halved_below_what_is_seen(monkeypatch):
     """Where no step lowers the values, those of which the model promises less than rounding are not tried."""
+    calls = []
 
-    class Flat:
-        calls = 0
-
-        def client_values(self, w):
-            self.calls += 1
-            return np.array([1.0, 1.0]) + 1e-12
-
-        def unflatten(self, w):
-            return w
+    def flat(domains, w):
+        calls.append(w)
+        return np.array([1.0, 1.0]) + 1e-12, np.eye(2)
 
     class Model:
         def whiten(self, J):
@@ -369,13 +364,14 @@ def test_steps_are_not_halved_below_what_is_seen():
         def solve(self, g):
             return g
 
-    flat, F, J = Flat(), np.array([1.0, 1.0]), np.eye(2)
-    given = flat, Simplex(), Model(), np.zeros(2), F, J, np.array([0.5, 0.5]), -np.ones(2)
-    assert minimax._search(*given, 1e-14, 8e-15) == (None, None)
-    assert flat.calls <= 4  # three corrected steps, one half
-    flat.calls = 0
-    assert minimax._search(*given, 1e-3, 8e-15) == (None, None)
-    assert flat.calls > 30
+    monkeypatch.setattr(minimax, "values_gradients", flat)
+    F, J = np.array([1.0, 1.0]), np.eye(2)
+    given = None, Simplex(), Model(), np.zeros(2), F, J, np.array([0.5, 0.5]), -np.ones(2)
+    assert minimax._search(*given, 1e-14, 8e-15) == (None, None, None)
+    assert len(calls) <= 4  # three corrected steps, one half
+    calls.clear()
+    assert minimax._search(*given, 1e-3, 8e-15) == (None, None, None)
+    assert len(calls) > 30
 
 
 def test_weights_of_values_that_are_nearly_equal_sum_to_one():

@@ -82,13 +82,13 @@ def _round(runs: list[Run], local_steps: int) -> tuple[list[float], list[np.ndar
     for k, weight in enumerate(problem.row_weights.tolist()):
         v, fixed, share, blocks = x, eta * (tilts[k] - mu * x), eta / problem.federation.sizes[k], _blocks(problem, k)
         for s in range(local_steps):
-            g = np.zeros_like(x)
+            g: Any = 0.0
             for X, y in blocks:
                 scores = X @ v
                 if s == 0:
                     means += weight * _totals(problem.row_loss, scores, y)
                 row_losses.row_slopes(problem.row_loss, scores, y)
-                g += X.T @ scores
+                g = g + X.T @ scores
             v = keep * v - fixed - share * g
         answers[k] = v
     values = [float(mean) + run.problem.ridge_term(run.x) for run, mean in zip(runs, means, strict=False)]

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex.federation import Federation
+from fedconvex.kernels import row_losses
 from fedconvex.problems import Problem
 
 _STEPS = 200
@@ -46,20 +47,19 @@ class _Clients:
     """Sums of the losses of every client's rows, at a model each."""
 
     def __init__(self, fed: Federation, loss: Any) -> None:
-        self.parts = [Problem(fed.subset([k]), loss) for k in range(fed.K)]
+        self.every, self.parts = Problem(fed, loss), [Problem(fed.subset([k]), loss) for k in range(fed.K)]
         self.rows = fed.masses
 
     def value_gradient(self, W: np.ndarray, lam: float) -> tuple[float, np.ndarray]:
         """Return P(W) and its gradient (K, d)."""
-        found = [p.value_gradient(w) for p, w in zip(self.parts, W, strict=True)]
+        values, gradients = row_losses.values_gradients_of(self.every, W, np.arange(len(W))[:, None])
         total, share = W.sum(axis=0), 1.0 / (len(W) + 1.0)
-        value = float(self.rows @ [f for f, _ in found]) + 0.5 * lam * float(np.sum(W * W) - share * (total @ total))
-        return value, self.rows[:, None] * [g for _, g in found] + lam * (W - share * total)
+        value = float(self.rows @ values[:, 0]) + 0.5 * lam * float(np.sum(W * W) - share * (total @ total))
+        return value, self.rows[:, None] * gradients[:, 0] + lam * (W - share * total)
 
     def hessians(self, W: np.ndarray) -> list[np.ndarray]:
         """Return the Hessians H_k (d, d), without lam."""
-        each = zip(self.parts, W, self.rows.tolist(), strict=True)
-        return [n * p.value_gradient_hessian(w)[2] for p, w, n in each]
+        return [n * p.flat_hessian(w) for p, w, n in zip(self.parts, W, self.rows.tolist(), strict=True)]
 
 
 class _System:

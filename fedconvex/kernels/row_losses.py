@@ -162,9 +162,12 @@ def client_gradients(loss, X, y, ptr, clients, W, values, G):
     z = np.empty(max(W.shape[1], BLOCK))
     for r in range(clients.shape[0]):
         for j in range(clients.shape[1]):
-            lo, hi = ptr[clients[r, j]], ptr[clients[r, j] + 1]
-            G[r, j, :] = 0.0
-            values[r, j] = add_blocks(loss, X, y, lo, hi, 1.0 / (hi - lo), W[r], G[r, j], z) / (hi - lo)
+            first, last = ptr[clients[r, j]], ptr[clients[r, j] + 1]
+            n, step = last - first, block_of(last - first)
+            G[r, j, :] = values[r, j] = 0.0
+            for lo in range(first, last, step):
+                values[r, j] += add_blocks(loss, X, y, lo, min(lo + step, last), 1.0 / n, W[r], G[r, j], z)
+            values[r, j] /= n
 
 
 def _values_one(loss, Z, y, out):

@@ -42,6 +42,7 @@ class Point(NamedTuple):
     V: np.ndarray  # (m, d) images of alpha: minus the gradient of the losses
     value: float
     gap: float
+    off: float  # what rounding may take from the gap
 
 
 def fits(problem: MultiTaskProblem) -> bool:
@@ -56,7 +57,8 @@ def point_at(problem: MultiTaskProblem, W: np.ndarray) -> Point:
     """Return models with their gradient, value and certified gap; one pass over the rows."""
     alpha = -problem._slopes(problem.task_scores(W))
     V = problem.images(alpha)
-    return Point(W, alpha, V, *problem.certificate(W, V, problem.conjugates(alpha)))
+    off = problem.allowance(W, V)
+    return Point(W, alpha, V, *problem.certificate(W, V, problem.conjugates(alpha), off=off), off)
 
 
 def approach(problem: MultiTaskProblem, goal: float, W: np.ndarray, most: int) -> tuple[Point, float, int]:
@@ -68,7 +70,7 @@ def approach(problem: MultiTaskProblem, goal: float, W: np.ndarray, most: int) -
     lower, passes, eta = at.value - at.gap, 1, 0.0
     Z, V = at.W, at.V
     most = min(most, _PASSES)
-    while passes + 2 <= most and not problem.reached(goal, at.W, at.V, at.value, at.value - lower):
+    while passes + 2 <= most and not problem.reached(goal, at.W, at.V, at.value, at.value - lower, at.off):
         H = _hessians(problem, at.W)
         eta = eta or 1.0 / max(float(np.mean(np.diagonal(H, axis1=1, axis2=2))), 1e-300)
         enough = max(_SHARE * at.gap, 0.3 * goal * (1.0 + abs(at.value)))

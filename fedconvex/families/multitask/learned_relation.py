@@ -34,9 +34,9 @@ def jointly(problem: MultiTaskProblem, goal: float, clock: float, start: Solutio
         return _ascend(problem, goal, clock, start, most)
     W = np.zeros(problem.model_shape) if start is None else start.w
     at, lower, passes = joint_newton.approach(problem, goal, W, most)
-    found = _solution(problem, at.W, at.value, lower, passes, clock, at.alpha, at.V)
+    found = _solution(problem, at.W, at.value, lower, passes, clock, at.alpha, at.V, at.off)
     left = most - passes
-    if left < 1 or problem.reached(goal, at.W, at.V, at.value, at.value - lower):
+    if left < 1 or problem.reached(goal, at.W, at.V, at.value, at.value - lower, at.off):
         return found
     further = _ascend(problem, goal, clock, found, left)
     better = further if further.value < found.value else found
@@ -45,9 +45,9 @@ def jointly(problem: MultiTaskProblem, goal: float, clock: float, start: Solutio
 
 def _solution(
     problem: MultiTaskProblem, W: np.ndarray, value: float, lower: float, passes: int, clock: float,
-    alpha: np.ndarray, V: np.ndarray,
+    alpha: np.ndarray, V: np.ndarray, off: float,
 ) -> Solution:  # fmt: skip
-    seconds, off = time.perf_counter() - clock, problem.allowance(W, V)
+    seconds = time.perf_counter() - clock
     return Solution(W, value, lower, "joint duality gap", True, False, passes, seconds, alpha, rounding=off)
 
 
@@ -84,7 +84,9 @@ def _ascend(problem: MultiTaskProblem, goal: float, clock: float, start: Solutio
         next_eta, balance = balance.step(t, eta, W + eta * (V - before), new, Z, V)
         W, Z, eta = 2.0 * new - Z, new, next_eta
     best_Z = best_Z.reshape(shape).copy()
-    return _solution(problem, best_Z, best, lower, math.ceil(rows.done), clock, alpha, V.reshape(shape))
+    V = V.reshape(shape)
+    off = problem.allowance(best_Z, V)
+    return _solution(problem, best_Z, best, lower, math.ceil(rows.done), clock, alpha, V, off)
 
 
 class _Rows:

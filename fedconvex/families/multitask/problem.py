@@ -287,8 +287,9 @@ class MultiTaskProblem(TaskPredictions):
         return self.c * [dual.conjugate_sum(self.row_loss, y, a, b, alpha) for a, b in pairs]
 
     def certificate(
-        self, W: np.ndarray, V: np.ndarray, conjugates: np.ndarray, penalty: float | None = None
-    ) -> tuple[float, float]:
+        self, W: np.ndarray, V: np.ndarray, conjugates: np.ndarray, penalty: float | None = None,
+        off: float | None = None,
+    ) -> tuple[float, float]:  # fmt: skip
         """Return P(W), and a bound of P(W) - min P and of D - min D.
 
         Parameters
@@ -301,6 +302,8 @@ class MultiTaskProblem(TaskPredictions):
             `conjugates` of the same.
         penalty : float, optional
             R(W) and R*(V), where they are equal and known: <V, W>/2 at W = Mbar V of a fixed relationship.
+        off : float, optional
+            `allowance` of W and V, where it is known.
 
         Raises
         ------
@@ -318,7 +321,10 @@ class MultiTaskProblem(TaskPredictions):
         other = self.relation.conjugate(self._flat(V)) if penalty is None else penalty
         penalty = self.relation.value(self._flat(W)) if penalty is None else penalty
         terms = float(np.abs(losses).sum() + np.abs(conjugates).sum()) + abs(penalty) + abs(other)
-        value, rounding = float(losses.sum()) + penalty, 4.0 * _EPS * terms + self.allowance(W, V)
+        value, rounding = (
+            float(losses.sum()) + penalty,
+            4.0 * _EPS * terms + (self.allowance(W, V) if off is None else off),
+        )
         return value, duality_gap("MultiTaskProblem", self, value, float(conjugates.sum()) + other, rounding)
 
     def measure(self, W: np.ndarray) -> Measure:
@@ -336,9 +342,11 @@ class MultiTaskProblem(TaskPredictions):
         tie = self.relation.gap_rounding(self.factored_mbar, self._flat(W), self._flat(V))
         return 2.0 * float(task_allowances(self, W).sum()) + tie
 
-    def reached(self, goal: float, W: np.ndarray, V: np.ndarray, value: float, gap: float) -> bool:
+    def reached(
+        self, goal: float, W: np.ndarray, V: np.ndarray, value: float, gap: float, off: float | None = None
+    ) -> bool:
         """Whether a gap of models W and images V is goal (1 + |P|), but for what rounding adds to it."""
-        return gap <= goal * (1.0 + abs(value)) + self.allowance(W, V)
+        return gap <= goal * (1.0 + abs(value)) + (self.allowance(W, V) if off is None else off)
 
     # ------------------------------------------------------------------ solutions
     def solve(self, tol: float | None = None, start: Solution | None = None, passes: int = _MAX_PASSES) -> Solution:

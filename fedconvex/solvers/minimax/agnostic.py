@@ -44,7 +44,7 @@ from fedconvex.solvers.certificates.gaps import (
 )
 from fedconvex.solvers.certificates.slopes import EPS
 from fedconvex.solvers.choice import DIRECT
-from fedconvex.solvers.minimax.envelopes import MAX_ITERATIONS, gradients, newton, over_ball, softmax_envelope
+from fedconvex.solvers.minimax.envelopes import MAX_ITERATIONS, newton, over_ball, softmax_envelope, values_gradients
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.smooth.newton import polish
 from fedconvex.solvers.solution import DIRECT_SIZE, above
@@ -254,7 +254,7 @@ def saddle_point(
     """
     w = np.zeros(domains.size) if w is None else w
     mix = sets.start(domains.federation.K) if mix is None else mix
-    F, J = domains.client_values(domains.unflatten(w)), gradients(domains, w)
+    F, J = values_gradients(domains, w)
     iterations, before, factor, near = 0, math.inf, None, None  # near: weights of few domains
     share, high = 0.0, 0  # how much the Hessian takes of domain `high`, for which steps were too long
     for iterations in range(1, MAX_ITERATIONS + 1):  # noqa: B007
@@ -267,7 +267,7 @@ def saddle_point(
         mix, step, predicted = found
         if not predicted > accuracy * (1.0 + abs(float(F.max()))) or 0.5 * before < predicted <= 1e3 * noise:
             break  # nothing is left to gain, or the last step has gained rounding only
-        w_new, F_new = _search(domains, sets, factor, w, F, J, mix, step, predicted, noise)
+        w_new, F_new, J_new = _search(domains, sets, factor, w, F, J, mix, step, predicted, noise)
         if w_new is None:
             break
         if np.linalg.norm(w_new - w) < _CUT * np.linalg.norm(step):  # a domain of little weight bends more than H
@@ -275,7 +275,7 @@ def saddle_point(
             factor = None
         elif share > 0.0:
             share, factor = 0.1 * share * (share > 1e-6), None
-        w, F, J, before, near = w_new, F_new, gradients(domains, w_new), predicted, mix
+        w, F, J, before, near = w_new, F_new, J_new, predicted, mix
         if predicted <= noise:  # of a Hessian from here: the step has led to where rounding begins
             break
     return w, mix, iterations
@@ -300,26 +300,26 @@ def _model(
 def _search(
     domains: Objective, sets: Any, factor: Factor, w: np.ndarray, F: np.ndarray, J: np.ndarray, mix: np.ndarray,
     step: np.ndarray, predicted: float, noise: float,
-) -> tuple[Any, Any]:  # fmt: skip
-    """Return a new point and its values, or (None, None) if no step lowers h."""
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """Return a new point, its values and their gradients, or (None, None, None) if no step lowers h."""
     top = float(sets.support(F)[0])
     slack = 0.25 * noise if predicted <= noise else noise if predicted <= 1e3 * noise else -1e-4 * predicted
     corrected = step
     for _ in range(3):
         trial = w + corrected
-        F_new = domains.client_values(domains.unflatten(trial))
+        F_new, J_new = values_gradients(domains, trial)  # most steps are taken
         if not np.isfinite(F_new).all():
             break
         if sets.support(F_new)[0] <= top + slack:
-            return trial, F_new
+            return trial, F_new, J_new
         corrected = _model(factor, sets, F_new - J @ corrected, J, mix)[1]  # second-order correction
     t = 0.5
     while t > 1e-10 and t * predicted > noise:
-        F_new = domains.client_values(domains.unflatten(w + t * step))
+        F_new, J_new = values_gradients(domains, w + t * step)
         if np.isfinite(F_new).all() and sets.support(F_new)[0] <= top - 1e-4 * t * predicted:
-            return w + t * step, F_new
+            return w + t * step, F_new, J_new
         t *= 0.5
-    return None, None
+    return None, None, None
 
 
 def entropy(domain_weights: np.ndarray) -> float:

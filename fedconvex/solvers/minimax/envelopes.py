@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedconvex.kernels import row_losses
 from fedconvex.simplex.uncertainty import KLBall, log_sum_exp, softmax
 from fedconvex.solvers.objective import Objective
 
@@ -49,7 +50,7 @@ def ball_envelope(ball: KLBall, F: np.ndarray, least: float = 0.0) -> Envelope:
 def over_ball(domains: Objective, ball: KLBall, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     """Return model, domain weights and iterations for a ball of divergence, from a model that others have led to."""
     end, mix, iterations = newton(domains, lambda F: ball_envelope(ball, F), w)
-    J = gradients(domains, end)
+    _, J = values_gradients(domains, end)
     if float(np.linalg.norm(mix @ J)) <= _STOOD * float(np.linalg.norm(J, axis=1).max()):
         return end, mix, iterations
     for least in _LEAST * (1.0 + float(np.abs(domains.client_values(domains.unflatten(w))).max())):
@@ -62,7 +63,7 @@ def over_ball(domains: Objective, ball: KLBall, w: np.ndarray) -> tuple[np.ndarr
 
 def newton(domains: Objective, envelope: Any, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     """Return model, domain weights and iterations of Newton's method for phi(F(w)), with backtracking."""
-    F, J = domains.client_values(domains.unflatten(w)), gradients(domains, w)
+    F, J = values_gradients(domains, w)
     phi, iterations = envelope(F), 0
     for iterations in range(1, MAX_ITERATIONS + 1):  # noqa: B007
         g = phi.domain_weights @ J
@@ -75,17 +76,19 @@ def newton(domains: Objective, envelope: Any, w: np.ndarray) -> tuple[np.ndarray
         if not slope < -1e-3 * noise:
             break
         while True:
-            F_new = domains.client_values(domains.unflatten(w + t * step))
+            F_new, J_new = values_gradients(domains, w + t * step)
             new = envelope(F_new) if np.isfinite(F_new).all() else phi._replace(value=math.inf)
             if new.value <= phi.value + (noise if -slope <= 1e3 * noise else 1e-4 * t * slope) or t < 1e-12:
                 break
             t *= 0.5
         if t < 1e-12:
             break
-        w, F, J, phi = w + t * step, F_new, gradients(domains, w + t * step), new
+        w, F, J, phi = w + t * step, F_new, J_new, new
     return w, phi.domain_weights, iterations
 
 
-def gradients(domains: Objective, w: np.ndarray) -> np.ndarray:
-    """Return those of the domains' values at a flat model, (p, size)."""
-    return np.asarray(domains.client_gradients(domains.unflatten(w))).reshape(domains.federation.K, -1)
+def values_gradients(domains: Objective, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the domains' values at a flat model (p,), and their gradients, (p, size): one pass over the rows."""
+    p = domains.federation.K
+    F, J = row_losses.values_gradients_of(domains, domains.unflatten(w)[None], np.arange(p)[None])
+    return F[0], J.reshape(p, -1)
