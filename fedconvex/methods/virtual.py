@@ -41,8 +41,9 @@ from fedconvex.methods.parts import participation
 from fedconvex.problems import FederatedProblem, Measure
 from fedconvex.problems.protocol import POSTERIOR
 from fedconvex.solvers import damping
-from fedconvex.solvers.posteriors.free_energy import Rows, gradient, minimise, natural_step
+from fedconvex.solvers.posteriors.free_energy import Fit, Rows, gradient, minimise, natural_step
 from fedconvex.solvers.posteriors.gaussians import Gaussian, natural, pack, packed_size, unpack
+from fedconvex.solvers.posteriors.many_energies import minimise_each
 from fedconvex.traits import LEAVE_OUT, REFUSE, Traits
 from fedconvex.words import Words, counted
 
@@ -267,17 +268,17 @@ class VIRTUAL(CheckedFields):
         for i in range(R):
             rho = message.rho[i, 0] if message.rho.size else self._given(int(draws.trajectory[i]))
             s = unpack(message.precision[i], d, problem.diagonal), message.shift[i]
-            for j in range(m):
-                pause()
-                at = rows[i, 0], columns[i, j]
+            mine = draws._replace(trajectory=draws.trajectory[i : i + 1])
+            for j, change in enumerate(self._changes(problem, clients[i], s, memory, (rows[i, 0], columns[i]), mine)):
+                if change is None:  # what has diverged: the answer stays NaN
+                    continue
                 try:
-                    mine = draws._replace(trajectory=draws.trajectory[i : i + 1])
-                    change = self._refined(problem, int(clients[i, j]), s, memory, at, mine)
                     if asks:
                         parts = problem.gradient_parts(natural(*s), int(clients[i, j]))
                         reply.slope[i, j], reply.curvature[i, j] = parts
-                except (np.linalg.LinAlgError, ValueError):  # what has diverged: the answer stays NaN
+                except (np.linalg.LinAlgError, ValueError):
                     continue
+                at = rows[i, 0], columns[i, j]
                 reply.precision[i, j], reply.shift[i, j] = rho * pack(change[0]), rho * change[1]  # 6
                 memory.precision[at] += reply.precision[i, j]
                 memory.shift[at] += reply.shift[i, j]
@@ -297,15 +298,44 @@ class VIRTUAL(CheckedFields):
                 b = order[first : first + B]
                 yield Rows(rows.X[b], rows.y[b], rows.weight[b] * (n / b.size))
 
+    def _changes(
+        self, problem: Any, clients: np.ndarray, s: Any, memory: Memory, places: Any, draws: Draws
+    ) -> list[tuple[np.ndarray, np.ndarray] | None]:
+        """Return q_k/s of every client in natural parameters, None of what diverged, and keep the c_k."""
+        out: list[Any] = []
+        for k, column in zip(clients.tolist(), places[1].tolist(), strict=True):
+            pause()
+            at = places[0], column
+            try:
+                q, cavity = natural(*s), self._cavity(problem, s, memory, at)  # 3
+                together = self._at_once(problem)
+                out.append(cavity if together else self._refined(problem, k, s, cavity, memory, at, draws))
+            except (np.linalg.LinAlgError, ValueError):
+                out.append(None)
+        mine = [j for j, cavity in enumerate(out) if cavity is not None]
+        if self._at_once(problem) and mine:
+            rows = [problem.rows[k] for k in clients[mine].tolist()]
+            fits = minimise_each([out[j] for j in mine], rows, problem.expected, q)  # 4
+            for j, fit in zip(mine, fits, strict=True):
+                out[j] = (fit.q.precision - s[0], fit.q.shift - s[1]) if isinstance(fit, Fit) else None
+        return out
+
+    def _at_once(self, problem: Any) -> bool:
+        """Whether clients minimise, and have nothing of their own: then all of them at once."""
+        return problem.private is None and self.local_steps is self.epochs is None
+
+    @staticmethod
+    def _cavity(problem: Any, s: Any, memory: Memory, at: Any) -> Gaussian:
+        d, diagonal = problem.federation.d, problem.diagonal
+        return natural(s[0] - unpack(memory.precision[at], d, diagonal), s[1] - memory.shift[at])
+
     def _refined(
-        self, problem: Any, k: int, s: Any, memory: Memory, at: Any, draws: Draws
+        self, problem: Any, k: int, s: Any, cavity: Gaussian, memory: Memory, at: Any, draws: Draws
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return q_k/s in natural parameters, and keep c_k."""
-        d, diagonal = problem.federation.d, problem.diagonal
         q, c = natural(*s), None
-        cavity = natural(s[0] - unpack(memory.precision[at], d, diagonal), s[1] - memory.shift[at])  # 3
         if problem.private is not None:
-            c = Gaussian(memory.c_mean[at], unpack(memory.c_precision[at], d, diagonal))
+            c = Gaussian(memory.c_mean[at], unpack(memory.c_precision[at], problem.federation.d, problem.diagonal))
         if self.local_steps is self.epochs is None:
             start = q, () if c is None else (c,)
             best = minimise(cavity, problem.private, [problem.rows[k]], problem.expected, start)  # 4

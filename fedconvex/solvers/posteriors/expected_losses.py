@@ -3,9 +3,10 @@
 For a row with the score a ~ N(mu, v) and the label y these are l(mu, v) = -E log p(y | a). Each of them is convex in
 (mu, sqrt v) and grows with v, so that the free energy of a Gaussian q is convex in its mean and the root of its
 covariance. ``moments`` returns l, its slope dl/dmu and its curvature 2 dl/dv, which are E l'(a) and E l''(a) where
-expectations are exact. ``rounding`` bounds what l, slope and curvature may be off by, where mu is by
-off_mu and sqrt v by off_sd. For logistic models slopes change by at most 1/4 and curvatures by at most 1/10 of that,
-because sigma' <= 1/4, |sigma''| <= 0.0963, and E|z|^3 <= sqrt 3 over symmetric nodes; by less for the bound of 1997.
+expectations are exact. ``rounding`` bounds what l, slope and curvature may be off by, where mu is by off_mu and sqrt v
+by off_sd; ``found`` is what ``moments`` returned. For logistic models slopes change by at most 1/4 and curvatures by at
+most 1/10 of that, because sigma' <= 1/4, |sigma''| <= 0.0963, and E|z|^3 <= sqrt 3 over symmetric nodes; by less for
+the bound of 1997.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from fedconvex._check import equal_by_type, whole
 
 EPS = float(np.finfo(float).eps)
+_ROWS = 80  # whose nodes are looked at together: small arrays are not given back to the system, and paged in anew
 _TINY = 1e-150  # standard deviations whose quotients are their limits
 
 Moments = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -42,7 +44,9 @@ class NormalNoise(NamedTuple):
         off, s2 = mu - y, self.variance
         return 0.5 * (off * off + v) / s2 + 0.5 * math.log(2.0 * math.pi * s2), off / s2, np.full(mu.shape, 1.0 / s2)
 
-    def rounding(self, mu: np.ndarray, v: np.ndarray, y: np.ndarray, off_mu: np.ndarray, off_sd: np.ndarray) -> Moments:
+    def rounding(
+        self, mu: np.ndarray, v: np.ndarray, y: np.ndarray, off_mu: np.ndarray, off_sd: np.ndarray, found: Moments
+    ) -> Moments:
         """Return what l, slope and curvature may be off by."""
         off, sd, s2 = np.abs(mu - y), np.sqrt(v), self.variance
         size = (off * off + v) / s2 + abs(math.log(2.0 * math.pi * s2)) + 1.0
@@ -75,27 +79,36 @@ class GaussHermite(NamedTuple):
     nodes: int = 64
 
     def moments(self, mu: np.ndarray, v: np.ndarray, y: np.ndarray) -> Moments:
-        """Return l, dl/dmu and 2 dl/dv, (n,) each."""
-        z, weight = gauss_hermite(whole("GaussHermite.nodes", self.nodes, low=2, high=100))
-        sd = np.sqrt(v)
-        margin = (y * mu)[:, None] + sd[:, None] * z  # nodes are symmetric: y sd z has the law of sd z
-        small = np.exp(-np.abs(margin))
-        value = (np.maximum(-margin, 0.0) + np.log1p(small)) @ weight
-        more, less = 1.0 / (1.0 + small), small / (1.0 + small)
-        right, wrong = np.where(margin >= 0.0, more, less), np.where(margin >= 0.0, less, more)
-        # dl/dsd over sd from pairs of nodes -z and z: sigmoid(a) - sigmoid(b) = sigmoid(a) sigmoid(-b) (1 - exp(b - a))
-        pairs = z > 0.0
-        reach = -np.expm1(-2.0 * sd[:, None] * z[pairs]) / np.maximum(sd, _TINY)[:, None]
-        reach = np.where(sd[:, None] > _TINY, reach, 2.0 * z[pairs])
-        by_sd = (wrong[:, ::-1] * right * (weight * z))[:, pairs]
-        return value, -y * (wrong @ weight), np.sum(by_sd * reach, axis=1)
+        """Return l, dl/dmu and 2 dl/dv, (n,) each: of every row alone, whatever others there are."""
+        nodes = gauss_hermite(whole("GaussHermite.nodes", self.nodes, low=2, high=100))
+        mean, sd, ends = y * mu, np.sqrt(v), range(0, max(len(mu), 1), _ROWS)
+        pieces = [_at_nodes(mean[a : a + _ROWS, None], sd[a : a + _ROWS, None], *nodes) for a in ends]
+        value, wrong, curvature = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
+        return value, -y * wrong, curvature
 
-    def rounding(self, mu: np.ndarray, v: np.ndarray, y: np.ndarray, off_mu: np.ndarray, off_sd: np.ndarray) -> Moments:
+    def rounding(
+        self, mu: np.ndarray, v: np.ndarray, y: np.ndarray, off_mu: np.ndarray, off_sd: np.ndarray, found: Moments
+    ) -> Moments:
         """Return what l, slope and curvature may be off by: that of mu and sd, margins, and sums over the nodes."""
-        found, (value, slope, curvature) = _moved(off_mu, off_sd, np.abs(mu), np.sqrt(v)), self.moments(mu, v, y)
+        moved, (value, slope, curvature) = _moved(off_mu, off_sd, np.abs(mu), np.sqrt(v)), found
         margin = 6.0 * np.abs(mu) + 96.0 * np.sqrt(v)  # of a node, at most 15.3, in each of two factors
         own = (100.0 * EPS * value, 100.0 * EPS * np.abs(slope), (100.0 + margin) * EPS * curvature)
-        return found[0] + own[0], found[1] + own[1], found[2] + own[2]
+        return moved[0] + own[0], moved[1] + own[1], moved[2] + own[2]
+
+
+def _at_nodes(mean: np.ndarray, sd: np.ndarray, z: np.ndarray, weight: np.ndarray) -> Moments:
+    """Return the expectations of log(1 + e^-m) and 1/(1 + e^m), and 2 dl/dv, of margins m of mean and sd (n, 1)."""
+    margin, half = mean + sd * z, z.size // 2  # nodes are symmetric: y sd z has the law of sd z
+    small = np.exp(-np.abs(margin))
+    value = np.sum((np.maximum(-margin, 0.0) + np.log1p(small)) * weight, axis=1)
+    more = 1.0 / (1.0 + small)
+    less, ahead, upper = small * more, margin >= 0.0, z[-half:]
+    wrong = np.where(ahead, less, more)
+    right = np.where(ahead[:, -half:], more[:, -half:], less[:, -half:])
+    # dl/dsd over sd from pairs of nodes -z and z: sigmoid(a) - sigmoid(b) = sigmoid(a) sigmoid(-b) (1 - exp(b - a))
+    reach = np.where(sd > _TINY, -np.expm1(-2.0 * sd * upper) / np.maximum(sd, _TINY), 2.0 * upper)
+    by_sd = wrong[:, half - 1 :: -1] * right * (weight[-half:] * upper)
+    return value, np.sum(wrong * weight, axis=1), np.sum(by_sd * reach, axis=1)
 
 
 @equal_by_type
@@ -121,7 +134,9 @@ class JaakkolaJordan(NamedTuple):
         curvature = np.where(xi < 1e-6, 0.25, 0.5 * np.tanh(0.5 * small) / small)
         return value, curvature * mu - 0.5 * y, curvature
 
-    def rounding(self, mu: np.ndarray, v: np.ndarray, y: np.ndarray, off_mu: np.ndarray, off_sd: np.ndarray) -> Moments:
+    def rounding(
+        self, mu: np.ndarray, v: np.ndarray, y: np.ndarray, off_mu: np.ndarray, off_sd: np.ndarray, found: Moments
+    ) -> Moments:
         """Return what l, slope and curvature may be off by; near 0 the curvature is its limit, off by 1e-12/48."""
         size, sd = np.abs(mu), np.sqrt(v)
         value, slope, curvature = _moved(off_mu, off_sd, size, sd)

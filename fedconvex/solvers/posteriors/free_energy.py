@@ -11,7 +11,8 @@ convex; and tr(P CC')/2 is strongly convex with the modulus lambda_min(P).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -124,29 +125,16 @@ def minimise(
     step. Both directions descend, and steps are halved until F or its gradient falls. Linear models take one step; for
     others the steps are extrapolated (Anderson 1965) wherever that lowers the gradient.
     """
-    energy = _Energy(prior, private, clients, expected, _systems(prior, private, clients, expected))
-    q, c = start or (prior, [private] * len(clients) if private is not None else [])
-    here = energy.at(q, tuple(c))
-    past: list[tuple[np.ndarray, np.ndarray]] = []
-    for _ in range(_STEPS):
-        pause()
-        if not here.gradient > _EXACT * here.size:
-            break
-        past = [*past[-_MEMORY:], _vectors(here)]
-        jump = energy.extrapolated(here, past)
-        if jump is not None and jump.gradient < 0.9 * here.gradient:
-            here = jump
-            continue
-        noise = _EXACT * (1.0 + abs(here.value))
-        share, there = 1.0, energy.stepped(here, 1.0)
-        rough = here.gradient > _ROUGH * here.size  # where values that are equal up to rounding say nothing yet
-        while not _better(there, here, noise) and (rough or there.value > here.value + noise) and share > 1e-6:
-            share *= 0.5
-            there = energy.stepped(here, share)
-        if not _better(there, here, noise):
-            break
-        here = there
-    return here
+    energy = Energy.of(prior, private, clients, expected)
+    search = energy.search(*(start or (prior, [private] * len(clients) if private is not None else [])))
+    point = next(search)
+    while True:
+        try:
+            point = search.send(energy.at(*point))
+        except StopIteration as end:
+            return end.value
+        except np.linalg.LinAlgError as error:
+            point = search.throw(error)
 
 
 def _systems(
@@ -154,9 +142,14 @@ def _systems(
 ) -> Columns | RowSpace:
     """Return how Newton systems are solved: among rows where these are fewer than columns."""
     X, P, Q = [rows.X for rows in clients], prior.precision, None if private is None else private.precision
-    zeros = [np.zeros(len(rows.y)) for rows in clients]  # where curvatures are largest
-    most = [rows.weight * expected.moments(z, z, rows.y)[2] for rows, z in zip(clients, zeros, strict=True)]
+    most = [rows.weight * _steepest(expected) for rows in clients]
     return RowSpace(X, P, Q) if RowSpace.fits(X, most, P, Q) else Columns(X, P, Q)
+
+
+@lru_cache(maxsize=8)
+def _steepest(expected: ExpectedLoss) -> float:
+    """Return the largest curvature of a row: that of a certain score of zero, whatever the label."""
+    return float(expected.moments(np.zeros(1), np.zeros(1), np.ones(1))[2][0])
 
 
 def _better(there: Fit, here: Fit, noise: float) -> bool:
@@ -172,7 +165,10 @@ def _vectors(here: Fit) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(point), np.concatenate(way)
 
 
-class _Energy(NamedTuple):
+Point = tuple[Gaussian, tuple[Gaussian, ...]]  # q and the c_k
+
+
+class Energy(NamedTuple):
     """The free energy of some clients as a function of q and the c_k."""
 
     prior: Gaussian
@@ -180,6 +176,39 @@ class _Energy(NamedTuple):
     clients: Sequence[Rows]
     expected: ExpectedLoss
     systems: Columns | RowSpace
+
+    @classmethod
+    def of(cls, prior: Gaussian, private: Gaussian | None, clients: Sequence[Rows], expected: ExpectedLoss) -> Energy:
+        """Return the free energy that `minimise` minimises."""
+        return cls(prior, private, clients, expected, _systems(prior, private, clients, expected))
+
+    def search(self, q: Gaussian, c: Sequence[Gaussian]) -> Generator[Point, Fit, Fit]:
+        """Yield the points of a minimisation, to be sent their fits, or thrown a LinAlgError; return the last one."""
+        here = yield q, tuple(c)
+        past: list[tuple[np.ndarray, np.ndarray]] = []
+        for _ in range(_STEPS):
+            pause()
+            if not here.gradient > _EXACT * here.size:
+                break
+            past = [*past[-_MEMORY:], _vectors(here)]
+            if len(past) > 2:
+                try:
+                    jump = yield self.extrapolated(here, past)
+                except np.linalg.LinAlgError:
+                    jump = here
+                if jump.gradient < 0.9 * here.gradient:
+                    here = jump
+                    continue
+            noise = _EXACT * (1.0 + abs(here.value))
+            share, there = 1.0, (yield self.stepped(here, 1.0))
+            rough = here.gradient > _ROUGH * here.size  # where values that are equal up to rounding say nothing yet
+            while not _better(there, here, noise) and (rough or there.value > here.value + noise) and share > 1e-6:
+                share *= 0.5
+                there = yield self.stepped(here, share)
+            if not _better(there, here, noise):
+                break
+            here = there
+        return here
 
     def at(self, q: Gaussian, c: tuple[Gaussian, ...]) -> Fit:
         """Return the free energy and its gradient at (q, c), and where to go from there."""
@@ -208,34 +237,23 @@ class _Energy(NamedTuple):
         towards = tuple(zip((dm, *steps), precisions, strict=True))
         return Fit(q, c, float(value), float(np.sqrt(free)), float(np.sqrt(terms)), towards)
 
-    def stepped(self, here: Fit, share: float) -> Fit:
+    def stepped(self, here: Fit, share: float) -> Point:
         """Return the point that lies a share of the way in all directions."""
         moved = [
             Gaussian(g.mean - share * dm, (1.0 - share) * g.precision + share * precision)
             for g, (dm, precision) in zip((here.q, *here.c), here.directions, strict=True)
         ]
-        return self.at(moved[0], tuple(moved[1:]))
+        return moved[0], tuple(moved[1:])
 
-    def extrapolated(self, here: Fit, past: Sequence[tuple[np.ndarray, np.ndarray]]) -> Fit | None:
-        """Return the point where the full steps of the last points would be least, were they affine; None if none."""
-        if len(past) < 3:
-            return None
+    def extrapolated(self, here: Fit, past: Sequence[tuple[np.ndarray, np.ndarray]]) -> Point:
+        """Return the point where the full steps of the last points would be least, were they affine."""
         points, ways = (np.array(v) for v in zip(*past, strict=True))
         scale = np.concatenate([v for g in (here.q, *here.c) for v in _units(g.precision)])
-        ends = points + ways
+        ends, d, diagonal = points + ways, here.q.mean.size, here.q.precision.ndim == 1
         shares = np.linalg.lstsq((np.diff(ways, axis=0) * scale).T, ways[-1] * scale, rcond=1e-10)[0]
-        v, d, diagonal, moved = (
-            ends[-1] - shares @ np.diff(ends, axis=0),
-            here.q.mean.size,
-            here.q.precision.ndim == 1,
-            [],
-        )
-        for block in v.reshape(1 + len(here.c), -1):
-            moved.append(Gaussian(block[:d], unpack(block[d:], d, diagonal)))
-        try:
-            return self.at(moved[0], tuple(moved[1:]))
-        except np.linalg.LinAlgError:
-            return None
+        v = ends[-1] - shares @ np.diff(ends, axis=0)
+        moved = [Gaussian(b[:d], unpack(b[d:], d, diagonal)) for b in v.reshape(1 + len(here.c), -1)]
+        return moved[0], tuple(moved[1:])
 
 
 def _units(precision: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

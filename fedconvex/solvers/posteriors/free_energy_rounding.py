@@ -99,7 +99,8 @@ def client_off(expected: ExpectedLoss, rows: Rows, blocks: list[tuple[Gaussian, 
     errors = [_score_errors(q, root, rows.X) for q, root in blocks]
     off_mu, off_sd = (np.sum(given, axis=0) for given in zip(*errors, strict=True))
     found = expected.moments(mu, v, rows.y)
-    off = expected.rounding(mu, v, rows.y, off_mu + 2.0 * EPS * np.abs(mu), off_sd + 2.0 * EPS * np.sqrt(v))
+    off_mu, off_sd = off_mu + 2.0 * EPS * np.abs(mu), off_sd + 2.0 * EPS * np.sqrt(v)
+    off = expected.rounding(mu, v, rows.y, off_mu, off_sd, found)
     value, slope, curvature = (
         rows.weight * (o + 2.0 * (terms + 4) * EPS * np.abs(f)) for f, o in zip(found, off, strict=True)
     )
