@@ -98,13 +98,6 @@ def choose_many(key, trajectories, round_, client, purpose, K, m, out):
 
 
 @kernel
-def choose_in_rounds(key, trajectories, first, K, out):
-    """Write what `choose_many` does for rounds from the first on into out (n, R, m)."""
-    for t in range(out.shape[0]):
-        choose_many(key, trajectories, first + t, -1, PARTICIPATION, K, out.shape[2], out[t])
-
-
-@kernel
 def choose_weighted(key, trajectories, round_, cumulative, out):
     """Write m draws with replacement into out (R, m), with the probabilities whose cumulative sums are given."""
     for r in range(out.shape[0]):

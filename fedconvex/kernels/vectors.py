@@ -74,7 +74,6 @@ if not DISABLED:
                 array = isinstance(kind, types.Array)
                 self.values.append(context.make_array(kind)(context, builder, value).data if array else value)
             self.first, self.p = self.values[2], self.values[3]
-            self.base = builder.mul(self.first, self.p)
 
         def at(self, pointer, place, size):
             """Address of a vector of so many numbers."""
@@ -91,7 +90,7 @@ if not DISABLED:
 
         def coordinate(self, q):
             """Where the block's coordinate begins."""
-            return self.b.add(self.base, self.b.shl(q, WORD(3)))
+            return self.b.add(self.b.mul(self.first, self.p), self.b.shl(q, WORD(3)))
 
         def numbers(self, rows):
             """Numbers of the rows of all lanes."""

@@ -13,7 +13,7 @@ import numpy as np
 from fedconvex import draws as _draws
 from fedconvex._check import bad, equal_by_type, real, whole, wrong_type
 from fedconvex.draws import Draws
-from fedconvex.kernels import averages
+from fedconvex.kernels import averages, lane_samples
 from fedconvex.problems import FederatedProblem
 from fedconvex.traits import LEAVE_OUT, RENORMALISE, LocalSteps, Traits
 
@@ -214,7 +214,8 @@ def participants(scheme: Any, problem: FederatedProblem, draws: Draws) -> tuple[
 def participants_of_rounds(scheme: Any, problem: FederatedProblem, draws: Draws, n: int) -> Any:
     """Return the clients (n, R, m) and weights of n rounds from draws.round on, those of `participants`; None for some.
 
-    Those that are the same in all rounds are (1, R, m). None is returned for schemes of other weights.
+    Those that are the same in all rounds are (1, R, m), and equal weights (1, 1, m). None is returned for schemes of
+    other weights.
     """
     sampling, m = sampling_of(scheme, problem)
     R, K, p, ordered = draws.trajectory.size, problem.federation.K, problem.weights, problem.federation.by_key
@@ -223,10 +224,9 @@ def participants_of_rounds(scheme: Any, problem: FederatedProblem, draws: Draws,
     if sampling == "everyone":
         return np.broadcast_to(ordered, (1, R, K)).copy(), np.broadcast_to(p[ordered], (1, R, K)).copy()
     clients = np.empty((n, R, m), dtype=np.int64)
-    _draws.choose_in_rounds(draws.key, draws.trajectory, draws.round, K, clients)
-    clients = ordered.take(clients)
+    lane_samples.choose_in_rounds(draws.key, draws.trajectory, draws.round, K, ordered, clients)
     if problem.equal_weights:
-        return clients, np.full((1, R, m), 1.0 / m)
+        return clients, np.full((1, 1, m), 1.0 / m)
     weights = p[clients]
     return clients, weights / weights.sum(axis=2, keepdims=True)
 
