@@ -79,7 +79,7 @@ def one_by_one(method: Any, problem: Any, **options: Any) -> Iterator[tuple[int,
     """Yield rounds without end, each computed when it is asked for.
 
     Small rounds are computed in blocks once a run is long: a sample would take rounds that another has paid for. A new
-    run, from the start, begins before that.
+    run, from the start, begins before that. (Single rows of a few features are computed in blocks all the same.)
     """
     from fedconvex.driver import iterate
     from fedconvex.driver.rounds import ONE_BY_ONE

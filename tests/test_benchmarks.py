@@ -64,7 +64,7 @@ TINY = {
         "PER": 10, "D": 3,
         "CASES": "={'8 trajectories': (trajectories, (8,), BAR), '2 of 4 clients': (clients, (4, 2), None)}",
     },
-    "trajectories": {"MANY": 3, "ONE_BY_ONE": 1},
+    "trajectories": {"MANY": 3, "WARM": 1, "LONG": 1},
     "vertical": {},
     "virtual": {"SIZES": [4, 8]},
 }  # fmt: skip

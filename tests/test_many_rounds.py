@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from fedconvex import FedAvg, Federation, Logistic, Problem, iterate, run
-from fedconvex.draws import Draws, key_from_seed
+from fedconvex.draws import PARTICIPATION, Draws, choose_many, key_from_seed
 from fedconvex.driver import rounds
+from fedconvex.kernels import many_rounds
+from fedconvex.kernels.lane_samples import choose_in_rounds
 from fedconvex.methods import (
     AdaptiveProximal,
     ClientMomentum,
@@ -37,6 +39,10 @@ TOGETHER = {
     "proximal": FedProx(proximal_mu=0.4, step_size=0.1, participation=2, **SINGLE),
     "proximal, batches": FedProx(proximal_mu=np.array([0.4, 0.0]), step_size=0.1, local_steps=2, batch_size=2),
 }
+LANES = (
+    "single rows", "everybody, unequal weights", "with replacement", "epochs", "steps that decay", "proximal",
+    "steps that decay by round",
+)  # fmt: skip
 ONE_BY_ONE = {
     "drawn by weight": FedAvg(step_size=0.1, participation=ProportionalSampling(2), **SINGLE),
     "server with a memory": FedAvg(step_size=0.1, server=ServerSGD(0.5), **SINGLE),
@@ -53,18 +59,25 @@ def small_problem(l2=0.1):
     return Problem(Federation.from_clients(clients), Logistic(), l2=l2)
 
 
-def states(method, problem, monkeypatch, first, n=9, R=2):
-    """Return the states of n rounds, those after round `first` computed together, and whether they were."""
+def begin(monkeypatch, first, early=True):
+    """Have rounds computed together after round `first`, in blocks of at most four, and never early, unless early."""
     monkeypatch.setattr(rounds, "ONE_BY_ONE", first)
     monkeypatch.setattr(rounds, "BLOCK", 4)
-    engine = rounds.Engine(method, problem, key_from_seed(3), R, 1)
+    monkeypatch.setattr(rounds.Engine, "early", early)
+
+
+def states(method, problem, R, threads=1, n=9):
+    """Return the states of n rounds, and the engine."""
+    engine = rounds.Engine(method, problem, key_from_seed(3), R, threads)
     return [s for _, s in engine.loop(engine.start(None), 0, n)], engine
 
 
-def same(method, problem, monkeypatch):
+def same(method, problem, monkeypatch, R=2, first=1, threads=1):
     """Check that all arrays of all states, and what was sent, are equal; return the engine of the second run."""
-    alone, one = states(method, problem, monkeypatch, 10**9)
-    together, other = states(method, problem, monkeypatch, 1)
+    begin(monkeypatch, 10**9, early=False)
+    alone, one = states(method, problem, R)
+    begin(monkeypatch, first)
+    together, other = states(method, problem, R, threads)
     assert len(alone) == len(together)
     for a, b in zip(alone, together, strict=True):
         assert a._fields == b._fields
@@ -88,6 +101,36 @@ def test_compiled_rounds_together_are_those_one_by_one(monkeypatch):
     """Kernels linked into another kernel could add in another order."""
     for name in ("single rows", "one client", "batches", "full gradients", "proximal"):
         assert same(TOGETHER[name], small_problem(), monkeypatch).ahead is not None, name
+    for name in LANES:
+        assert same(TOGETHER[name], small_problem(), monkeypatch, 11, 10**9).early, name
+
+
+@pytest.mark.slow
+def test_rounds_in_lanes_are_together_from_the_second_round_on(monkeypatch):
+    """Eleven trajectories: eight across the lanes of vectors, and three one after the other; in three threads too."""
+    for threads in (1, 3):
+        for name in LANES:
+            assert same(TOGETHER[name], small_problem(), monkeypatch, 11, 10**9, threads).early, name
+    for name in ("batches", "full gradients", "momentum of clients"):
+        assert not same(TOGETHER[name], small_problem(), monkeypatch, 11, 10**9).early, name
+
+
+def test_rounds_of_many_trajectories_are_computed_in_parts(monkeypatch):
+    monkeypatch.setattr(many_rounds, "_ENTRIES", 64)
+    monkeypatch.setattr(many_rounds, "_FEW", 4)
+    assert same(TOGETHER["proximal"], small_problem(), monkeypatch, 11, 10**9).early
+    assert same(TOGETHER["one client"], small_problem(), monkeypatch, 25, 10**9).early
+
+
+def test_a_loop_may_leave_rounds_out(monkeypatch):
+    """Of rounds computed together; the last is never left out, and neither are those one by one."""
+    begin(monkeypatch, 10**9)
+    method, problem = TOGETHER["single rows"], small_problem()
+    engine = rounds.Engine(method, problem, key_from_seed(3), 2, 1)
+    found = [(t, s.w, engine.floats_up) for t, s in engine.loop(engine.start(None), 0, 20, 3)]
+    assert [t for t, _, _ in found] == [0, 1, 3, 5, 6, 9, 12, 13, 15, 17, 18, 20]
+    whole, floats = states(method, problem, 2, n=20)[0], found[1][2]
+    assert all(np.array_equal(w, whole[t].w) and sent == t * floats for t, w, sent in found)
 
 
 def test_participants_of_several_rounds(monkeypatch):
@@ -97,10 +140,22 @@ def test_participants_of_several_rounds(monkeypatch):
         for given in (1.0, 3, 0.5):
             scheme = as_participation("who", given)
             found = participants_of_rounds(scheme, problem, Draws(key, np.arange(2), 7), 3)
-            clients, shares = (np.broadcast_to(a, (3, *a.shape[1:])) for a in found)
+            clients, shares = (np.broadcast_to(a, (3, 2, a.shape[2])) for a in found)
             for t in range(3):
                 a, b = participants(scheme, problem, Draws(key, np.arange(2), 7 + t))
                 assert np.array_equal(clients[t], a) and np.array_equal(shares[t], b)
+
+
+@pytest.mark.compiled_if_slow
+def test_samples_of_many_rounds_are_those_of_each():
+    """By Floyd's method, eleven trajectories by eights, and by partial shuffles; numbers are turned into clients."""
+    key = key_from_seed(2)
+    for K, m in ((20, 7), (20, 10), (9, 1)):
+        found, one, ordered = np.empty((3, 11, m), np.int64), np.empty((11, m), np.int64), np.arange(K)[::-1].copy()
+        choose_in_rounds(key, np.arange(11) + 2, 5, K, ordered, found)
+        for t in range(3):
+            choose_many(key, np.arange(11) + 2, 5 + t, -1, PARTICIPATION, K, m, one)
+            assert np.array_equal(found[t], ordered[one]) and all(len(set(its)) == m for its in one.tolist())
 
 
 def test_a_class_that_changes_the_round_does_not_inherit_it(monkeypatch):
@@ -115,7 +170,7 @@ def test_a_class_that_changes_the_round_does_not_inherit_it(monkeypatch):
 
 def test_a_state_that_is_changed_between_rounds_is_the_one_gone_on_from(monkeypatch):
     def ends(first):
-        monkeypatch.setattr(rounds, "ONE_BY_ONE", first)
+        begin(monkeypatch, first, first == 1)
         for t, state in iterate(TOGETHER["single rows"], small_problem(), rounds=9):
             if t in (3, 4):
                 state.w[:, 0] = 0.0
@@ -127,7 +182,7 @@ def test_a_state_that_is_changed_between_rounds_is_the_one_gone_on_from(monkeypa
 def test_runs_record_and_stop_as_before(monkeypatch):
     method, found = FedAvg(step_size=0.5), []
     for first in (10**9, 1):
-        monkeypatch.setattr(rounds, "ONE_BY_ONE", first)
+        begin(monkeypatch, first, first == 1)
         found.append(run(method, small_problem(), rounds=300, tol=1e-3, record_every=3))
     for name in ("round", "value", "gap", "floats_down", "floats_up"):
         assert np.array_equal(found[0].trace[name], found[1].trace[name]), name

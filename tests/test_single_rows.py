@@ -84,7 +84,7 @@ def test_a_job_is_never_side_by_side_with_nobody(d, rng):
         for passes, block in ((5, 1), (1, 200), (20, 200)):
             together, room = jobs.room_together(fed, False, number, d, 200, passes * block, passes, block)
             assert together == 0 or single_rows.FEW < together <= number
-            assert len(room) == (6 if together else 0)
+            assert len(room) == (5 if together else 0)
 
 
 METHODS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from typing import Any, NamedTuple
@@ -112,7 +113,8 @@ def _carry_out(engine: Engine, start: Any, wishes: _Wishes) -> Result:
     status, unbroken, bar = recorder.status() if t else None, False, _progress(limit, t, wishes.progress)
     tell = progress_line() if wishes.progress is None else None
     try:
-        for now, current in engine.loop(state, t, limit) if status is None else ():
+        every = 1 if recorder.returns.active else math.gcd(wishes.record_every, wishes.checkpoint_every or 0)
+        for now, current in engine.loop(state, t, limit, every) if status is None else ():
             if bar is not None:
                 bar.set_postfix(gap=f"{recorder.gap:.2e}", refresh=False)
                 bar.update(now - t)

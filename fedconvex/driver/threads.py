@@ -67,39 +67,64 @@ class Threads:
             self._learn(time.perf_counter() - compile_seconds() - begin)
         return answer
 
-    def _learn(self, seconds: float) -> None:
-        """Decide whether the work of the next rounds is divided, from how long that of this one took."""
+    def blocks(self, call: Any, R: int) -> Any:
+        """Return the models (n, R, *model) of several rounds: call(a, b) has those of trajectories a to b, or None."""
+        if self.number == 1 or R < 2 * self.number:
+            return call(0, R)
+        begin = time.perf_counter() - compile_seconds()
         if self.divides:
-            self.together.append(seconds)
+            found = self._in_threads(call, [R * i // self.number for i in range(self.number + 1)])
+            n = 0 if any(W is None for W in found) else min(len(W) for W in found)
+            block = np.concatenate([W[:n] for W in found], axis=1) if n else None
+        else:
+            block = call(0, R)
+        if block is not None and not self.settled:
+            self._learn(time.perf_counter() - compile_seconds() - begin, len(block))
+        return block
+
+    def _learn(self, seconds: float, rounds: int = 1) -> None:
+        """Decide whether the work of the next rounds is divided, from how long that of these took."""
+        if self.divides:
+            self.together.append(seconds / rounds)
             self.settled = len(self.together) == _ROUNDS
             if self.settled:
                 self.divides = min(self.together) < _GAIN * min(self.alone)
                 self.number = self.number if self.divides else 1
         else:
-            self.alone = [*self.alone, seconds] if seconds > _WORTH else []
+            self.alone = [*self.alone, seconds / rounds] if seconds > _WORTH else []
             self.divides = len(self.alone) == _ROUNDS
 
     def _divided(self, method: Any, problem: Any, message: Any, clients: np.ndarray, memory: Any, draws: Draws) -> Any:
         """Run `local` on slices of the trajectories, or of the clients where that is more even; join the replies."""
         if not _divisible(message, len(clients)):
             raise _indivisible(method)
-        self.pool = self.pool or ThreadPoolExecutor(self.number - 1)  # this thread takes the first slice
         axis = min((0, 1), key=lambda a: -(-clients.shape[a] // self.number) / clients.shape[a])
-        n, stop = clients.shape[axis], threading.Event()
-        edges = [n * i // self.number for i in range(self.number + 1)] if n > self.number else range(n + 1)
+        n = clients.shape[axis]
+        edges = [n * i // self.number for i in range(self.number + 1)] if n > self.number else list(range(n + 1))
+
+        def part(a: int, b: int) -> Any:
+            if axis == 1:
+                some, sent, mine = clients[:, a:b].copy(), message, draws
+            else:
+                some, sent = clients[a:b], sliced(message, a, b)
+                mine = draws._replace(trajectory=draws.trajectory[a:b])
+            reply = method.local(problem, sent, some, memory, mine)[0]
+            if not _joinable(reply, some.shape):
+                raise _indivisible(method)
+            return reply
+
+        replies = self._in_threads(part, edges)
+        return type(replies[0])(*(np.concatenate(vs, axis=axis) for vs in zip(*replies, strict=True)))
+
+    def _in_threads(self, call: Any, edges: list[int]) -> list[Any]:
+        """Return call(a, b) of each piece between the edges, each in a thread of its own."""
+        self.pool = self.pool or ThreadPoolExecutor(self.number - 1)  # this thread takes the first piece
+        stop = threading.Event()
 
         def part(a: int, b: int) -> Any:
             try:
-                if axis == 1:
-                    some, sent, mine = clients[:, a:b].copy(), message, draws
-                else:
-                    some, sent = clients[a:b], _slice(message, a, b)
-                    mine = draws._replace(trajectory=draws.trajectory[a:b])
                 with stoppable(stop):
-                    reply = method.local(problem, sent, some, memory, mine)[0]
-                if not _joinable(reply, some.shape):
-                    raise _indivisible(method)
-                return reply
+                    return call(a, b)
             except BaseException:
                 stop.set()  # the others end with their present piece
                 raise
@@ -107,7 +132,7 @@ class Threads:
         first, *others = itertools.pairwise(edges)
         futures = [self.pool.submit(part, *ends) for ends in others]
         try:
-            replies = [part(*first), *(future.result() for future in futures)]
+            return [part(*first), *(future.result() for future in futures)]
         except BaseException as error:  # Ctrl-C too
             stop.set()
             wait(futures)
@@ -115,7 +140,6 @@ class Threads:
                 if isinstance(error, Unwanted) and cause is not None and not isinstance(cause, Unwanted):
                     raise cause from None
             raise
-        return type(replies[0])(*(np.concatenate(vs, axis=axis) for vs in zip(*replies, strict=True)))
 
 
 def _divisible(message: Any, R: int) -> bool:
@@ -135,8 +159,8 @@ def _indivisible(method: Any) -> Exception:
     return bad(f"{type(method).__name__} in several threads", must, "others", "pass threads=1")
 
 
-def _slice(message: Any, a: int, b: int) -> Any:
-    """Return what is meant for trajectories a to b."""
+def sliced(message: Any, a: int, b: int) -> Any:
+    """Return what a message or a state holds of trajectories a to b."""
     return type(message)(*(v[a:b] if isinstance(v, np.ndarray) else v for v in message))
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex.draws import BATCHES, stream
-from fedconvex.kernels import pieces, single_rows
+from fedconvex.kernels import lane_rounds, pieces, single_rows
 from fedconvex.kernels.batches import again, list_rows
 from fedconvex.kernels.cache import borrowing, inner_part, kernel, strict_part
 from fedconvex.kernels.dispatch import by_rule
@@ -187,20 +187,39 @@ def _row_bytes(fed):
     return 8 * X.shape[1] if isinstance(X, np.ndarray) else 12 * X.data.size / fed.n
 
 
-def room_together(fed, replacement, number, p, widest, listed, passes, block, lanes=False):
+def room_together(fed, replacement, number, p, widest, listed, passes, block, lanes=False, across=0):
     """Return how many jobs on single rows go side by side, or 0 where one by one is faster, and their memory.
 
-    lanes: whether their models go in lanes.
+    lanes: whether their models go in lanes. So many as lie across the clients of some trajectories go if they can.
     """
     drawn = not isinstance(replacement, np.ndarray) and (replacement or block == 1)
     lists, visited = 0 if drawn else listed, min(widest, passes * block) * _row_bytes(fed)
     together = single_rows.side_by_side(number, p, lists, visited)
     if together <= single_rows.FEW:
         return 0, ()
-    return together, (together, *single_rows.room(together, lists, widest, p if lanes else 0))
+    if lanes:
+        if 0 < across <= single_rows.side_by_side(number, p, lists, visited, number):
+            together = across
+        return together, (together, *lane_rounds.room(together, p, lists, widest))
+    return together, (together, *single_rows.room(together, lists, widest))
 
 
 NO_RIDGE, NO_TILT, NO_PATH = np.zeros(1), np.zeros((1, 1, 0)), np.zeros((1, 1, 0, 0))
+
+
+def run_in_lanes(
+    problem, loss, labels, l2, W, clients, draws, eta, plan, replacement, out, room, *, ridge, tilt, path=NO_PATH,
+    weights=NO_TILT, few=1, most=1,
+):  # fmt: skip
+    """Call `lane_rounds.run_in_lanes` for so many trajectories at a time, at most."""
+    fed, R = problem.federation, clients.shape[1]
+    shrunk = int(l2 != 0.0 or tilt.size > 0 or ridge.any())
+    for low in range(0, R, most):
+        lane_rounds.run_in_lanes(
+            loss, fed.rows, labels, fed.ptr, fed.ids, l2, ridge, tilt, shrunk, draws.key, draws.trajectory, draws.round,
+            clients, W, plan, eta, replacement, out, path, weights, low, min(low + most, R), few, *room,
+        )  # fmt: skip
+        pieces.pause()
 
 
 def run(
@@ -222,7 +241,8 @@ def run(
     widest, listed, largest, seen, passes, block = sort_jobs(
         fed.ptr, clients, plan, again(replacement), SINGLE in rules, kinds
     )
-    long = float(passes) * block * (1 + beside) * clients.size * (2 * p + 64 * C + 64) > pieces.PIECE  # roughly
+    each = float(passes) * block * (1 + beside) * clients.shape[1] * (2 * p + 64 * C + 64)  # operations of a trajectory
+    long = each * len(clients) > pieces.PIECE
     if long:
         by_row, by_step = pieces.costs(fed.rows, fed.n, C, p)
         by_step += beside * by_row
@@ -237,8 +257,15 @@ def run(
             continue
         together = 0
         if kind == SINGLE:
-            lanes = single_rows.in_lanes(p, fed.rows, labels, W, tilt)
+            lanes = seen == 1 << SINGLE and each < pieces.PIECE and lane_rounds.fits(p, fed.rows, labels, W, tilt)
             together, room = room_together(fed, replacement, clients.size, p, widest, listed, passes, block, lanes)
+            if lanes and together:
+                most = max(1, int(pieces.PIECE / max(each, 1.0)))
+                run_in_lanes(
+                    problem, loss, labels, l2, W[None], clients[None], draws, eta[None], plan[None], replacement,
+                    out.reshape(-1, p), room, ridge=ridge, tilt=tilt, path=path, few=most, most=most,
+                )  # fmt: skip
+                break
         if not together:
             room = room_alone(widest, listed, largest, p, C, l2)
         for some, plan_, since in pieces.cut(kinds, IDLE, plan, by_row, by_step) if long else ((kinds, plan, 0),):

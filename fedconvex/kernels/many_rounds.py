@@ -6,11 +6,11 @@ choosing and unpacking, is done here once in several rounds: for small problems 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedconvex.kernels import jobs, pieces, single_rows
+from fedconvex.kernels import jobs, lane_rounds, pieces
 from fedconvex.kernels.averages import average_rows
 from fedconvex.kernels.batches import again
 from fedconvex.kernels.cache import kernel
@@ -19,6 +19,49 @@ from fedconvex.kernels.single_rows import run_single_rows
 # mypy: disable-error-code="no-untyped-def"
 
 MOST = 2e6  # operations of a round, roughly, from which on what Python does is no longer worth saving
+_STATES, _ENTRIES, _FEW = (
+    2**17,
+    2**15,
+    32,
+)  # entries of models in a block, of an array beside it; trajectories in a part
+
+
+class Work(NamedTuple):
+    """What all clients do in their jobs, or need at most."""
+
+    kind: int
+    lanes: bool  # whether jobs are lanes
+    widest: int  # rows of a client
+    listed: int  # of its list
+    largest: int  # of a batch
+    passes: int
+    block: int  # rows per pass
+
+    def cost(self, problem, m):
+        """Return the operations of m clients, roughly."""
+        return max(1.0, float(self.passes) * self.block * m * (2.0 * problem.size + 64 * problem.n_outputs + 64))
+
+    def sizes(self, problem, n, R, m):
+        """Return how many of n rounds of R trajectories are computed together, and for how many of them in a call.
+
+        What a call reads and writes stays in a cache, and it ends in time.
+        """
+        cost, p, few = self.cost(problem, m), problem.size, min(R, _FEW)
+        widest = max(m, p)
+        n = max(1, min(n, _STATES // (R * p), _ENTRIES // (few * widest), int(pieces.PIECE / (few * cost))))
+        few = max(1, min(R, _ENTRIES // (n * widest), int(pieces.PIECE / (n * cost))))
+        return n, few // lane_rounds.LANES * lane_rounds.LANES or few
+
+
+def work_of(rules, problem, plan, replacement) -> Work | None:
+    """Return the work of clients with plans (K, 3), or None where their jobs are of several kinds."""
+    fed, kinds = problem.federation, np.zeros((1, len(plan)), np.int64)
+    everyone, single = np.arange(fed.K)[None], jobs.SINGLE in rules
+    found = jobs.sort_jobs(fed.ptr, everyone, plan[None], again(replacement), single, kinds)
+    widest, listed, largest, seen, passes, block = found
+    kind = int(seen).bit_length() - 1
+    lanes = kind == jobs.SINGLE and lane_rounds.fits(problem.size, fed.rows, problem.row_labels)
+    return Work(kind, lanes, widest, listed, largest, passes, block) if seen == 1 << kind else None
 
 
 @kernel
@@ -32,7 +75,7 @@ def set_tilt(mu, w, tilt):
 @kernel
 def rounds_of_single_rows(
     weights, flat, kind, kinds, loss, X, y, ptr, ids, l2, mu, tilt, key, trajectories, first, clients, W, w, plan, eta,
-    replacement, models, path, width, blocks, whole, real, lists, pool,
+    replacement, models, path, width, whole, real, lists, pool,
 ):  # fmt: skip
     """W[t + 1] = sum_j weights[t, :, j] models[:, j], models after round first + t from W[t]; w is W, flat models."""
     for t in range(W.shape[0] - 1):
@@ -41,7 +84,7 @@ def rounds_of_single_rows(
         run_single_rows(
             kind, kinds[b], loss, X, y, ptr, ids, l2, mu, tilt, key, trajectories, first + t, clients[a], W[t],
             plan[b], eta[min(t, eta.shape[0] - 1)], replacement, flat, path, width,
-            blocks, whole, real, lists, pool, 0,
+            whole, real, lists, pool, 0,
         )  # fmt: skip
         average_rows(weights[c], models, w[t + 1])
 
@@ -63,46 +106,39 @@ def rounds_of_jobs(
         average_rows(weights[c], models, w[t + 1])
 
 
-def _sorted(rules, problem, clients, plan, replacement):
-    """Return the kinds of the jobs of all rounds, (n or 1, R, m), and what `jobs.sort_jobs` says about them."""
-    fed, single = problem.federation, jobs.SINGLE in rules
-    if plan.shape[0] == clients.shape[0]:
-        kinds, m = np.zeros(clients.shape, np.int64), clients.shape[2]
-        rows = clients.reshape(-1, m), plan.reshape(-1, m, 3), again(replacement), single, kinds.reshape(-1, m)
-        return kinds, jobs.sort_jobs(fed.ptr, *rows)
-    everyone = np.arange(fed.K)[None]  # the same plan for all: the kinds of all clients, not of each round's
-    kinds, plans = np.zeros(everyone.shape, np.int64), np.broadcast_to(plan[:, 0, :1], (1, fed.K, 3)).copy()
-    found = jobs.sort_jobs(fed.ptr, everyone, plans, again(replacement), single, kinds)
-    return np.full(plan.shape[:3], kinds[0, 0]), found
+def averaged(rules, problem, work, w, n, clients, weights, draws, eta, plan, replacement, late, mu) -> Any:
+    """Return the models (n, R, *model) after each of n rounds of local steps and averaging, or None.
 
-
-def averaged(rules, problem, w, n, clients, weights, draws, eta, plan, replacement, mu) -> Any:
-    """Return the models (n, R, *model) after each of n rounds, or the first few, of local steps and averaging, or None.
-
-    Rounds have the clients (n or 1, R, m), the weights (n or 1, R, m) of their models, and plans (n, R, m, 3), or
-    (1, R, m, 3) if all clients have the same; eta (n or 1, R, 1, steps or 1) are the step sizes, mu (R,) or zeros (1,)
-    the proximal terms. The first round is draws.round, and starts at w (R, *model). None is returned where jobs of
-    several kinds occur, or a round is not small.
+    Rounds have the clients (n or 1, R, m), the weights (n or 1, R or 1, m) of their models, and plans (n or 1, R, m, 3)
+    or (1, 1, 1, 3); eta (n or 1, R, 1, steps or 1) are the step sizes, mu (R,) or zeros (1,) the proximal terms. The
+    first round is draws.round, and starts at w (R, *model). None is returned where only kernels of several rounds could
+    do it, unless it is late.
     """
-    fed, (R, m), C, p = problem.federation, clients.shape[1:], problem.n_outputs, problem.size
-    kinds, (widest, listed, largest, seen, passes, block) = _sorted(rules, problem, clients, plan, replacement)
-    kind, cost = int(seen).bit_length() - 1, passes * block * R * m * (2.0 * p + 64 * C + 64)
-    if seen != 1 << kind or cost > MOST:
-        return None
-    n = max(1, min(n, int(pieces.PIECE / cost)))
+    fed, (R, m), p, together = problem.federation, clients.shape[1:], problem.size, 0
     W = np.empty((n + 1, R, 1, p))
     W[0] = w.reshape(R, 1, p)
-    tilt, models = np.zeros((R, 1, p)) if mu.any() else jobs.NO_TILT, np.empty((R, m, p))
-    together, room = 0, ()
-    if kind == jobs.SINGLE:
-        lanes = single_rows.in_lanes(p, fed.rows, problem.row_labels)
-        together, room = jobs.room_together(fed, replacement, R * m, p, widest, listed, passes, block, lanes)
-    rows = kind, kinds, problem.row_loss, fed.rows, problem.row_labels, fed.ptr, fed.ids
+    tilt = np.zeros((R, 1, p)) if mu.any() else jobs.NO_TILT
+    if work.kind == jobs.SINGLE:
+        across = lane_rounds.LANES * m if R >= lane_rounds.LANES else 0
+        needs = work.widest, work.listed, work.passes, work.block, work.lanes, across
+        together, room = jobs.room_together(fed, replacement, R * m, p, *needs)
+    if work.lanes and together:
+        few = max(1, together // m)
+        jobs.run_in_lanes(
+            problem, problem.row_loss, problem.row_labels, problem.ridge, W, clients, draws, eta, plan, replacement,
+            np.empty((few * m, p)), room, ridge=mu, tilt=tilt, weights=weights, few=few, most=R,
+        )  # fmt: skip
+        return problem.unflatten(W[1:, :, 0])
+    if not late:
+        return None
+    plan, weights = np.broadcast_to(plan, (len(plan), R, m, 3)).copy(), np.broadcast_to(weights, (len(weights), R, m))
+    kinds, weights, models = np.full(plan.shape[:3], work.kind), weights.copy(), np.empty((R, m, p))
+    rows = work.kind, kinds, problem.row_loss, fed.rows, problem.row_labels, fed.ptr, fed.ids
     where = problem.ridge, mu, tilt, draws.key, draws.trajectory, draws.round, clients, W, W.reshape(n + 1, R, p)
     many = *rows, *where, plan, eta, replacement, models, jobs.NO_PATH
     if together:
         rounds_of_single_rows(weights, models.reshape(R * m, p), *many, *room)
     else:
-        room = jobs.room_alone(widest, listed, largest, p, C, problem.ridge)
-        rounds_of_jobs(weights, rules[kind], *many, C, widest, *room)
+        room = jobs.room_alone(work.widest, work.listed, work.largest, p, problem.n_outputs, problem.ridge)
+        rounds_of_jobs(weights, rules[work.kind], *many, problem.n_outputs, work.widest, *room)
     return problem.unflatten(W[1:, :, 0])

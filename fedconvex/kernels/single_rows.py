@@ -14,47 +14,29 @@ import numpy as np
 from fedconvex.draws import BATCHES, below, stream
 from fedconvex.kernels.batches import list_rows
 from fedconvex.kernels.cache import borrowing, inner_part, part, strict_part
-from fedconvex.kernels.dispatch import by_output, by_ridge, slope
-from fedconvex.kernels.lanes import LANES, step
-from fedconvex.kernels.rows import NARROW, row_axpy, single_dot
-from fedconvex.kernels.vectors import gather, scatter
+from fedconvex.kernels.dispatch import by_output, slope
+from fedconvex.kernels.rows import row_axpy, single_dot
 
 # mypy: disable-error-code="no-untyped-def"
 
 FEW = 3  # so many jobs are faster one by one
 _JOBS, _ENTRIES, _LISTED, _BYTES = 72, 2048, 4096, 2**18
-_NO_LISTS, _NO_POOL, _NO_BLOCKS = np.empty((0, 0), np.int64), np.empty(0, np.int64), 0.0
+_NO_LISTS, _NO_POOL = np.empty((0, 0), np.int64), np.empty(0, np.int64)
 
 
-def side_by_side(jobs, p, listed, visited):
+def side_by_side(jobs, p, listed, visited, most=_JOBS):
     """Return how many of the jobs go side by side: what they read and write must stay in caches together.
 
     A job has a model of p entries, a list of so many rows, and visits rows of so many bytes.
     """
-    return max(1, min(jobs, _JOBS, _ENTRIES // p, _LISTED // max(listed, 1), int(_BYTES / max(visited, 1.0))))
+    return max(1, min(jobs, most, _ENTRIES // p, _LISTED // max(listed, 1), int(_BYTES / max(visited, 1.0))))
 
 
-def room(width, listed, widest, p=0):
-    """Return memory for so many jobs side by side: blocks of models, whole numbers, reals, lists of rows, a pool.
-
-    There are blocks if models have p > 0 entries that go in lanes.
-    """
-    whole = -(-width // LANES) * LANES
-    odd = whole | LANES  # an odd number of cache lines: pieces 4096 bytes apart collide
-    lists, pool = (np.empty((whole, listed), np.int64), np.empty(widest, np.int64)) if listed else (_NO_LISTS, _NO_POOL)
-    return _blocks(odd * p) if p else _NO_BLOCKS, np.empty((10, odd), np.int64), np.empty((5, odd)), lists, pool
-
-
-def _blocks(size):
-    """Return (3, size) numbers that begin with a cache line: models, their rows, and their tilts."""
-    numbers = np.zeros(3 * size + LANES)
-    return numbers[-(numbers.ctypes.data >> 3) % LANES :][: 3 * size].reshape(3, size)
-
-
-def in_lanes(p, *arrays):
-    """Whether models of p entries go in lanes with such arrays: rows, labels and others."""
-    kinds = (isinstance(a, np.ndarray) and a.dtype == np.float64 and a.flags.c_contiguous for a in arrays)
-    return p <= NARROW and all(kinds)
+def room(width, listed, widest):
+    """Return memory for so many jobs side by side: whole numbers, reals, lists of rows, and a pool."""
+    odd = -(-width // 8) * 8 | 8  # an odd number of cache lines: pieces 4096 bytes apart collide
+    lists, pool = (np.empty((width, listed), np.int64), np.empty(widest, np.int64)) if listed else (_NO_LISTS, _NO_POOL)
+    return np.empty((10, odd), np.int64), np.empty((5, odd)), lists, pool
 
 
 class Jobs(NamedTuple):
@@ -208,7 +190,8 @@ def _begin(size, my, W, models):
             models[my.at[l], q] = W[my.begin[l] // m, my.begin[l] % m, q]
 
 
-def _one_by_one(blocks, loss, X, y, tilt, eta, start, last, size, my, lists, W, models, path):
+@inner_part
+def _take_steps(loss, X, y, tilt, eta, start, last, size, my, lists, W, models, path):
     if start == 0:
         _begin(size, my, W, models)
     for s in range(start, last):
@@ -224,79 +207,10 @@ def _one_by_one(blocks, loss, X, y, tilt, eta, start, last, size, my, lists, W, 
                 _move(X, tilt, s, l, my, models[my.at[l]], path)
 
 
-@inner_part
-def _fill_up(size, my):
-    """Fill the last block with a job that takes no steps; return the size, and whether models shrink."""
-    shrunk, whole = 0, -(-size // LANES) * LANES
-    for l in range(size):
-        shrunk = max(shrunk, my.tilted[l], 1 if my.l2[l] != 0.0 else 0)
-    for l in range(size, whole):
-        my.at[l], my.begin[l], my.r[l], my.j[l] = my.at[0], my.begin[0], my.r[0], my.j[0]
-        my.state[l], my.lo[l], my.n[l], my.end[l], my.l2[l] = my.state[0], my.lo[0], my.n[0], -1, my.l2[0]
-    return whole, shrunk
-
-
-@inner_part
-def _to_lanes(size, tilt, my, W, V, T):
-    """Bring models into lanes, and tilts if there are some."""
-    p, m = W.shape[2], tilt.shape[1]
-    for first in range(0, size, LANES):
-        gather(W, my.begin, first, p, V)
-    for l in range(size if tilt.shape[2] > 0 else 0):
-        my.row[l] = min(my.r[l], tilt.shape[0] - 1) * m + min(my.j[l], m - 1)
-    for first in range(0, size if tilt.shape[2] > 0 else 0, LANES):
-        gather(tilt, my.row, first, p, T)
-
-
-@inner_part
-def _from_lanes(steps, size, my, V, models, path):
-    """Write the models of jobs that end with so many steps, and the paths; return the steps of the next to end."""
-    p, following = models.shape[1], 2**62
-    for first in range(0, size, LANES):
-        ended = 0
-        for l in range(first, first + LANES):
-            ended += 1 if my.end[l] == steps else 0
-            following = min(following, my.end[l] if my.end[l] > steps else following)
-        if ended == LANES:
-            scatter(V, my.at, first, p, models)
-        for l in range(first, first + LANES if 0 < ended < LANES else first):
-            for q in range(p if my.end[l] == steps else 0):
-                models[my.at[l], q] = V[first * p + q * LANES + l - first]
-        for l in range(first, first + LANES if path.shape[2] > 0 and steps > 0 else first):
-            for q in range(p if my.end[l] >= steps else 0):
-                path[my.r[l], my.j[l], steps - 1, q] = V[first * p + q * LANES + l - first]
-    return following
-
-
-@inner_part
-def _step_lanes(loss, X, y, p, size, shrunk, row, a, keep, V, x, T):
-    for first in range(0, size, LANES):
-        step(loss, X, first, p, y, row, a, keep, shrunk, V, x, T)
-
-
-def _in_lanes(blocks, loss, X, y, tilt, eta, start, last, size, my, lists, W, models, path):
-    V, x, T = blocks[0], blocks[1], blocks[2]
-    whole, shrunk = _fill_up(size, my)
-    ending = last
-    if start == 0:  # otherwise earlier calls have left them in the blocks
-        _to_lanes(whole, tilt, my, W, V, T)
-        ending = _from_lanes(0, whole, my, V, models, path)
-    for s in range(start, last):
-        if s == start or s < eta.shape[2]:
-            _step_sizes(eta, min(s, eta.shape[2] - 1), whole, my)
-        _draw(s, start, whole, my, lists)
-        _step_lanes(loss, X, y, W.shape[2], whole, shrunk, my.row, my.a, my.keep, V, x, T)
-        if s + 1 == ending or path.shape[2] > 0:
-            ending = _from_lanes(s + 1, whole, my, V, models, path)
-
-
-_take_steps = by_ridge(_one_by_one, _in_lanes)  # steps start to last - 1 of all jobs, in lanes if there are blocks
-
-
 @borrowing
 def run_single_rows(
     kind, kinds, loss, X, y, ptr, ids, l2, ridge, tilt, key, trajectories, round_, clients, W, plan, eta, replacement,
-    models, path, width, blocks, whole, real, lists, pool, since,
+    models, path, width, whole, real, lists, pool, since,
 ):  # fmt: skip
     """out[r, j] = the model W[r, j] after w <- (1 - a l2) w - a tilt - a l'(x_i'w, y_i) x_i for row after row i.
 
@@ -309,4 +223,4 @@ def run_single_rows(
         if lists.shape[1] > 0:
             _list(plan, since, replacement, size, my, lists, pool)
         start = since * plan[my.r[0], my.j[0], 1] if since > 0 and size > 0 else 0  # then there is one job
-        _take_steps(blocks, loss, X, y, tilt, eta, start, _last(size, my.end), size, my, lists, W, models, path)
+        _take_steps(loss, X, y, tilt, eta, start, _last(size, my.end), size, my, lists, W, models, path)

@@ -135,10 +135,11 @@ class FedAvg(local_work.AveragedWork):
 
     aggregate = averaging.aggregate  # 6
 
-    def ahead(self, problem: Problem, server: Any, state: averaging.State, draws: Draws, n: int) -> Any:
-        """Return the states after each of n rounds, or None where rounds are computed one by one."""
-        W = None if self.shadow or not self._averages else self.models_ahead(problem, server, state.w, draws, n)
-        return None if W is None else (averaging.State(w, *state[1:]) for w in W)
+    def ahead(self, problem: Problem, server: Any, state: averaging.State, draws: Draws, n: int, late: bool) -> Any:
+        """Return the models (n, R, *model) after each of n rounds, or fewer, or None for rounds one by one."""
+        if self.shadow or not self._averages:
+            return None
+        return self.models_ahead(problem, server, state.w, draws, n, late)
 
     observe = averaging.observe_shadow
 

@@ -402,8 +402,8 @@ class FedProx(local_work.AveragedWork):
         )
         return State(w, server, mu, before, falls, gamma)
 
-    def ahead(self, problem: Problem, server: Any, state: State, draws: Draws, n: int) -> Any:
-        """Return the states after each of n rounds, or None where rounds are computed one by one."""
+    def ahead(self, problem: Problem, server: Any, state: State, draws: Draws, n: int, late: bool) -> Any:
+        """Return the models (n, R, *model) after each of n rounds, or fewer, or None for rounds one by one."""
         smooth, fixed = getattr(problem, "penalty", None) is None, not isinstance(self.proximal_mu, AdaptiveProximal)
         if (
             not (smooth and fixed and aggregation.is_mean(self))
@@ -412,8 +412,7 @@ class FedProx(local_work.AveragedWork):
             or self.inexactness
         ):
             return None
-        W = self.models_ahead(problem, server, state.w, draws, n, state.mu)
-        return None if W is None else (State(w, *state[1:]) for w in W)
+        return self.models_ahead(problem, server, state.w, draws, n, late, state.mu)
 
     def traits(self, problem: Problem) -> Traits:
         smooth = getattr(problem, "penalty", None) is None

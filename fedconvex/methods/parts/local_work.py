@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -150,32 +152,64 @@ class AveragedWork(LocalWork):
     lost: ClassVar[Any] = RENORMALISE
 
     def models_ahead(
-        self, problem: Problem, server: FederatedProblem, w: np.ndarray, draws: Draws, n: int, mu: np.ndarray = NO_RIDGE
-    ) -> Any:
+        self, problem: Problem, server: FederatedProblem, w: np.ndarray, draws: Draws, n: int, late: bool,
+        mu: np.ndarray = NO_RIDGE,
+    ) -> Any:  # fmt: skip
         """Return the models (n, R, *model) after each of n rounds, or fewer, from w on; None for rounds one by one.
 
-        The first is draws.round; clients descend f_k(w) + (mu/2) ‖w - w_t‖^2, mu (R,).
+        The first is draws.round; clients descend f_k(w) + (mu/2) ‖w - w_t‖^2, mu (R,). Early rounds are computed only
+        by the kernel that single rounds have too.
         """
-        again, widest = self.again(problem), max(sampling_of(self.participation, server)[1], problem.size)
-        n = max(1, min(n, _ENTRIES // (len(w) * widest)))
-        if not isinstance(self.server, Averaging) or isinstance(again, np.ndarray):
+        if not isinstance(self.server, Averaging) or isinstance(self.again(problem), np.ndarray):
             return None
+        work, m, R, blocks = self._work(problem), sampling_of(self.participation, server)[1], len(w), []
+        if work is None or not (late or work.lanes):
+            return None
+        small = R * work.cost(problem, m) <= many_rounds.MOST
+        if not small and (R == 1 or not work.lanes):
+            return None
+        n, few = work.sizes(problem, n, R, m)
+        for low, high in itertools.pairwise([*range(0, max(1, R - 7), few), R]):  # the last part is no very small one
+            part = draws._replace(trajectory=draws.trajectory[low:high])
+            its = mu if mu.size < R else mu[low:high]
+            blocks.append(self._some_ahead(problem, server, work, w[low:high], part, n, late and small, its))
+            if blocks[-1] is None:
+                return None
+        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
+
+    def _some_ahead(
+        self, problem: Problem, server: FederatedProblem, work: Any, w: np.ndarray, draws: Draws, n: int, late: bool,
+        mu: np.ndarray,
+    ) -> Any:  # fmt: skip
+        """Do so for so few trajectories that a block of their rounds stays in the caches."""
         drawn = participants_of_rounds(self.participation, server, draws, n)
         if drawn is None:
             return None
         clients, weights = drawn
-        if self._even and problem.federation.K <= n * clients[0].size:
-            plan = _even_plan(clients.shape[1:], self.local_steps, self.batch_size)[None]
+        if self._even:
+            plan = _even_plan((1, 1), self.local_steps, self.batch_size)[None]
         else:
             plan = self.plan(problem.federation.sizes[clients], clients)
         rounds = range(draws.round, draws.round + n)
         if not isinstance(self.step_size, step_sizes.Decay):
             rounds = rounds[:1]
         eta = np.stack([step_sizes.step_sizes(self.step_size, draws.trajectory, t, plan[0]) for t in rounds])
-        rules = descent.rules(
-            getattr(self, "client", ClientSGD()), problem.n_outputs, not isinstance(problem.ridge, np.ndarray)
-        )
-        return many_rounds.averaged(rules, problem, w, n, clients, weights, draws, eta, plan, again, mu)
+        drawn = clients, weights, draws, eta, plan, self.again(problem), late, mu
+        return many_rounds.averaged(self._rules(problem), problem, work, w, n, *drawn)
+
+    def _rules(self, problem: Problem) -> Any:
+        even = not isinstance(problem.ridge, np.ndarray)
+        return descent.rules(getattr(self, "client", ClientSGD()), problem.n_outputs, even)
+
+    def _work(self, problem: Problem) -> Any:
+        """Return what all clients do, found once for a problem; None where they do not do the same."""
+        method, work = _WORK.get(problem, (None, None))
+        if method is not self:
+            sizes = problem.federation.sizes
+            plan = self.plan(sizes, np.arange(sizes.size))
+            work = many_rounds.work_of(self._rules(problem), problem, plan, self.again(problem))
+            _WORK[problem] = self, work
+        return work
 
     def averaging_traits(self, problem: FederatedProblem, *drawn: str, plain: bool, averaged: bool = True) -> Traits:
         """Return the traits, averaged: the server moves by a weighted average of the answers.
@@ -216,7 +250,7 @@ def plan_of(sizes: np.ndarray, passes: Any, block: Any, batch: Any) -> np.ndarra
     return plan
 
 
-_ENTRIES = 2**15  # of an array of several rounds: larger ones would be given back to the system, and page by page anew
+_WORK: WeakKeyDictionary = WeakKeyDictionary()  # of a problem's clients, for the method that asked last
 _KEPT = 2**16  # jobs whose plan is kept from round to round, at most
 
 
