@@ -73,7 +73,7 @@ def below(state, j, n):
 @kernel
 def choose(state, K, m, out):
     """Write m different indices below K into out: a partial shuffle, or Floyd's method where m is small."""
-    if m * m > 4 * K:
+    if m * m > 4 * K:  # as in `kernels.lane_samples`
         order = np.empty(K, np.int64)
         for i in range(K):
             order[i] = i
@@ -95,6 +95,13 @@ def choose_many(key, trajectories, round_, client, purpose, K, m, out):
     """Write a sample without replacement for every trajectory into out (R, m); client -1 is the server."""
     for r in range(out.shape[0]):
         choose(stream(key, trajectories[r], round_, client, purpose), K, m, out[r])
+
+
+@kernel
+def choose_in_rounds(key, trajectories, first, K, out):
+    """Write what `choose_many` does for rounds from the first on into out (n, R, m)."""
+    for t in range(out.shape[0]):
+        choose_many(key, trajectories, first + t, -1, PARTICIPATION, K, out.shape[2], out[t])
 
 
 @kernel

@@ -1,10 +1,10 @@
-"""A stretch of an array is the slice of it, in Python and in kernels, and lends the memory of the whole."""
+"""A stretch of an array is the slice of it, a line its row, in Python and in kernels; both lend the array's memory."""
 
 import numpy as np
 import pytest
 
 from fedconvex.kernels.cache import kernel
-from fedconvex.kernels.views import stretch
+from fedconvex.kernels.views import line, stretch
 
 
 @kernel
@@ -44,3 +44,21 @@ def test_a_stretch_keeps_its_memory_alive():
     parts = [_kept(1000 + i) for i in range(200)]
     for part in parts:
         np.testing.assert_array_equal(part, [2, 3, 4])
+
+
+@kernel
+def _lined(whole, i, x):
+    """Add x to a line, and return its size and its sum before."""
+    its, before = line(whole, i), 0
+    for j in range(its.size):
+        before += its[j]
+        its[j] += x
+    return its.size, before
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_a_line_is_the_row():
+    whole = np.arange(12.0).reshape(3, 4)
+    assert _lined(whole, 2, 5.0) == (4, 38.0) and _lined(whole, np.uint64(0), 1.0) == (4, 6.0)
+    np.testing.assert_array_equal(whole, [[1, 2, 3, 4], [4, 5, 6, 7], [13, 14, 15, 16]])

@@ -14,6 +14,11 @@ def stretch(a, first, size):
     return a[first : first + size]
 
 
+def line(a, i):
+    """a[i] of a contiguous array (n, m): nothing is checked, 0 <= i < n."""
+    return a[i]
+
+
 if not DISABLED:
     from numba.core.imputils import impl_ret_borrowed
     from numba.extending import intrinsic
@@ -35,5 +40,18 @@ if not DISABLED:
 
         return (a(a, first, size), write) if isinstance(a, types.Array) and a.ndim == 1 and a.is_c_contig else None
 
+    def _line(typing, a, i):
+        """Return the type of a line, and what writes the code for it."""
+
+        def write(context, b, signature, values):
+            whole = context.make_array(signature.args[0])(context, b, values[0])
+            made, m = context.make_array(signature.return_type)(context, b), b.extract_value(whole.shape, 1)
+            start = b.gep(whole.data, [b.mul(context.cast(b, values[1], signature.args[1], types.intp), m)])
+            populate_array(made, start, (m,), (whole.itemsize,), whole.itemsize, whole.meminfo, whole.parent)
+            return impl_ret_borrowed(context, b, signature.return_type, made._getvalue())
+
+        fits = isinstance(a, types.Array) and a.ndim == 2 and a.is_c_contig
+        return (types.Array(a.dtype, 1, "C")(a, i), write) if fits else None
+
     made: Any = intrinsic
-    stretch = made(_typed)
+    stretch, line = made(_typed), made(_line)
