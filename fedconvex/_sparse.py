@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -146,6 +147,16 @@ def squared_lengths(X: Any) -> np.ndarray:
     if not sp.issparse(X):
         return np.asarray(np.einsum("ij,ij->i", X, X))
     return np.asarray(sp.csr_array((X.data**2, X.indices, X.indptr), shape=X.shape).sum(axis=1))
+
+
+def length(X: Any) -> float:
+    """Return the root of the sum of x_ij^2 of dense rows or CSR, where entries below 1e-150 count as 1e-150."""
+    data, square = X.data if sp.issparse(X) else X, 0.0
+    with np.errstate(over="ignore"):
+        for i in range(0, len(data), step := max(1, (1 << 17) * len(data) // max(data.size, 1))):
+            part = data[i : i + step].ravel()
+            square += float(part @ part) + part.size * 1e-300  # squares below it have lost their digits
+    return math.sqrt(square)
 
 
 def entries_of_columns(X: Any) -> np.ndarray:

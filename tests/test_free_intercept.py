@@ -412,6 +412,6 @@ def test_the_reference_is_right_and_the_trial_can_fail(monkeypatch):
     certificate_trial(np.random.default_rng(3))
     from fedconvex.solvers.smooth import newton
 
-    monkeypatch.setattr(newton, "least_value", lambda problem, w, F, bound: F + 1e-9)
+    monkeypatch.setattr(newton, "least_value", lambda problem, bound, off: bound + 1.0)
     with pytest.raises(AssertionError):
         certificate_trial(np.random.default_rng(3))

@@ -23,7 +23,8 @@ from fedconvex.kernels import row_losses
 from fedconvex.kernels.domain_sums import domains_of
 from fedconvex.penalties import check_penalty
 from fedconvex.problems.protocol import ONE_MODEL, Derivatives, Measure, check_loss, client_weights, free_mask
-from fedconvex.solvers.certificates.gaps import bounded_gap, gaps_above, lower_at
+from fedconvex.solvers.certificates.gaps import bounded_gap, convex_gap, gaps_above, lower_at
+from fedconvex.solvers.certificates.norm_rounding import known
 from fedconvex.solvers.choice import solve
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.rows.client_means import MANY, AroundOptimum
@@ -226,6 +227,9 @@ class Problem(Objective):
         with np.errstate(all="ignore"):  # of a run that diverges
             for r, v in enumerate(W):
                 value[r], g = self.value_gradient(v)
+                if self.strong_convexity > 0.0 and known(self):
+                    gap[r] = convex_gap(self, v, value[r], g, 0.0).gap
+                    continue
                 error, off = self.gradient_rounding(v, value[r]), 0.0
                 if not np.isfinite(error).all():  # the slopes at computed scores bound the loss as well, but for off
                     error, off = self.sum_rounding(v, value[r]), 2.0 * self.rounding(v, value[r])

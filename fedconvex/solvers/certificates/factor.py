@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy.linalg.lapack import dpotrs
 from fedconvex.solvers.objective import Objective
 
 EPS = float(np.finfo(float).eps)
+_ROWS = 64  # of a matrix that are scaled at a time
 TINY = 1e-290  # features and curvatures below it are not known to 15 digits
 
 
@@ -29,20 +31,16 @@ class Factor:
         p, n = len(H), problem.federation.n
         diagonal = np.diag(H)
         self.scale = 1.0 / np.sqrt(np.where((diagonal > 0.0) & np.isfinite(diagonal), diagonal, 1.0))
-        sizes = np.tile(problem.federation.column_sizes, problem.n_outputs)
-        with np.errstate(all="ignore"):
-            normal = (sizes >= TINY) & (diagonal / sizes / sizes >= TINY)
-        exact = (diagonal == 0.0) & (h is not None)  # curvatures that are given are 0 where they say so
-        self.resolved = bool((normal | exact | (sizes == 0.0)).all())
+        self._diagonal, self._federation, self._given = diagonal.copy(), problem.federation, h is not None
         self.noise = 8.0 * EPS * (p + math.sqrt(n))
-        self.H = H
-        self.H *= np.outer(self.scale, self.scale)
+        for lo in range(0, p, _ROWS):  # nothing of the size of H is made beside it
+            H[lo : lo + _ROWS] *= np.outer(self.scale[lo : lo + _ROWS], self.scale)
+        self._H, self._on_diagonal = np.ascontiguousarray(H), H.diagonal().copy()
         self.cholesky: Any = None
         if not careful:
             try:  # the shift lets singular matrices pass; where it matters, the certificate falls short
-                shifted = np.array(self.H, order="F")
-                shifted.flat[:: p + 1] += self.noise
-                self.cholesky = sla.cho_factor(shifted, lower=True, overwrite_a=True, check_finite=False)
+                self._H.flat[:: p + 1] += self.noise
+                self.cholesky = sla.cho_factor(self._H.T, lower=True, overwrite_a=True, check_finite=False)
                 if not np.isfinite(self.cholesky[0]).all():
                     self.cholesky = None
             except (np.linalg.LinAlgError, ValueError):
@@ -53,6 +51,16 @@ class Factor:
             _, sigma, self.V = np.linalg.svd(np.where(np.isfinite(root), root, 0.0))
             self.keep = sigma > self.noise * sigma[0]
             self.sigma = sigma[self.keep]
+
+    @cached_property
+    def resolved(self) -> bool:
+        """Whether features and curvatures have all their digits."""
+        diagonal, columns = self._diagonal, self._federation.column_sizes
+        sizes = np.tile(columns, len(diagonal) // len(columns))
+        with np.errstate(all="ignore"):
+            normal = (sizes >= TINY) & (diagonal / sizes / sizes >= TINY)
+        exact = (diagonal == 0.0) & self._given  # curvatures that are given are 0 where they say so
+        return bool((normal | exact | (sizes == 0.0)).all())
 
     @property
     def definite(self) -> bool:
@@ -69,7 +77,9 @@ class Factor:
         """A lower bound of the least eigenvalue of the equilibrated H, on the directions that are kept."""
         if self._least is None:
             if self.cholesky is not None:
-                self._least = float(sla.eigvalsh(self.H, subset_by_index=[0, 0])[0]) - self.noise
+                H = self._H.copy(order="F")  # below the diagonal it is as it was: the factor stands above
+                H.flat[:: len(H) + 1] = self._on_diagonal
+                self._least = float(sla.eigvalsh(H, subset_by_index=[0, 0], overwrite_a=True)[0]) - self.noise
             else:
                 low = self.sigma.min(initial=math.inf) - 0.5 * self.noise * self.sigma.max(initial=0.0)
                 self._least = float(low**2) if self.keep.any() else math.inf

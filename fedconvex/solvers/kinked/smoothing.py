@@ -71,12 +71,12 @@ def smoothing(problem: Objective, w: np.ndarray, tol: float | None, start: float
                 if best_F > F:
                     best_w, best_F = candidate, F
         before, width = (w, u), shrink * width
-    lower = least_value(problem, best_w, best_F, min(best_lower, best_F))
+    off = problem.rounding(best_w, best_F)
+    lower = least_value(problem, min(best_lower, best_F), off)
     seconds, left = time.perf_counter() - start, best_F - best_lower
-    if left > goal * (1.0 + abs(best_F)) + 4.0 * problem.rounding(best_w, best_F):
+    if left > goal * (1.0 + abs(best_F)) + 4.0 * off:
         text = f"Problem.solve: the certified gap is {left:.2g}, more than tol = {goal:g} asks for"
         warnings.warn(f"{text}: l2 = {l2:g} leaves no better one in double precision", stacklevel=4)
-    off = problem.rounding(best_w, best_F)
     return Solution(
         problem.unflatten(best_w), best_F, lower, "duality gap", True, True, evaluations, seconds, rounding=off
     )

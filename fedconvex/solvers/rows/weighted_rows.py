@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fedconvex._sparse import length
 from fedconvex.federation import Federation
 from fedconvex.kernels.row_weights import labels_with_weights, weighted_loss
 
@@ -47,6 +48,11 @@ class WeightedRows:
         """What every row weighs in F, (n,), of sum one."""
         out = np.repeat(self.row_weights, self.federation.sizes)
         return out if self.relative_weights is None else out * self.relative_weights
+
+    @cached_property
+    def length(self) -> float:
+        """Root of the sum of the squares of all entries of X, where those below 1e-150 count as 1e-150."""
+        return length(self.federation.X)
 
     @cached_property
     def row_labels(self) -> np.ndarray:

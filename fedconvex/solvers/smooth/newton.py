@@ -14,7 +14,8 @@ import numpy as np
 
 from fedconvex.solvers.certificates.bands import damped_newton, line_minimum
 from fedconvex.solvers.certificates.factor import Factor
-from fedconvex.solvers.certificates.gaps import Certificate, bounded_gap, certified_gap, least_value
+from fedconvex.solvers.certificates.free_coordinates import convexity_gap
+from fedconvex.solvers.certificates.gaps import Certificate, bounded_gap, certified_gap, convex_gap, least_value
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.solution import Solution
 
@@ -53,7 +54,7 @@ def newton(
     """
     if tol is not None and w.any() and problem.strong_convexity > 0.0 and not problem.traits.quadratic:
         F, g = problem.value_gradient(w)
-        known = bounded_gap(problem, w, F, g, problem.gradient_rounding(w, F))
+        known = convex_gap(problem, w, F, g, tol * (1.0 + abs(F)))
         if known.gap <= tol * (1.0 + abs(F - known.gap)):  # a good start: no Hessian is formed
             return _solution(problem, w, F, known, False, before + 1, start)
     F, g, H = problem.value_gradient_hessian(w)
@@ -96,12 +97,12 @@ def newton(
         F, g, H = problem.value_gradient_hessian(w)
         factor = Factor(problem, w, H, careful)
     goal = 1e-11 * (unit + abs(F)) if tol is None else tol * (1.0 + abs(F))
-    known = certified_gap(problem, w, F, g, factor, True, goal)
+    known = certified_gap(problem, w, F, g, factor, True, 0.0 if tol is None and problem.traits.quadratic else goal)
     if known.gap > goal and not careful and _bends_slowly(problem):
         return newton(problem, w, tol, start, True, evaluations)
     if known.gap > goal and (not _bends_slowly(problem) or _stands_still(problem, g)):
         return _damped(problem, w, goal, evaluations, start)
-    return _solution(problem, w, F, known, factor.definite, evaluations, start)
+    return _solution(problem, w, F, known, problem.strong_convexity > 0.0 or factor.definite, evaluations, start)
 
 
 def _damped(problem: Objective, w: np.ndarray, goal: float, before: int, start: float) -> Solution:
@@ -116,11 +117,12 @@ def _damped(problem: Objective, w: np.ndarray, goal: float, before: int, start: 
 def _solution(
     problem: Objective, w: np.ndarray, F: float, known: Certificate, definite: bool, evaluations: int, start: float
 ) -> Solution:
-    lower, within = (least_value(problem, w, F, F - gap) for gap in (known.gap, known.gap_within))
+    off = problem.rounding(w, F) if math.isnan(known.off) else known.off
+    lower, within = (least_value(problem, F - gap, off) for gap in (known.gap, known.gap_within))
     unique = known.attained and (problem.strong_convexity > 0.0 or definite)
     return Solution(
         problem.unflatten(w), F, lower, known.origin, known.attained, unique, evaluations,
-        time.perf_counter() - start, None, within, known.reach, problem.rounding(w, F),
+        time.perf_counter() - start, None, within, known.reach, off,
     )  # fmt: skip
 
 
@@ -171,7 +173,7 @@ def truncated(problem: Objective, begin: Point, tol: float | None, start: float)
     """Return where truncated Newton steps lead from a point."""
     (w, F, g, evaluations), size0, target = begin, 0.0, 0.0
     for _ in range(MAX_ITERATIONS):
-        size, gap = float(np.linalg.norm(g)), bounded_gap(problem, w, F, g, 0.0 * g).gap
+        size, gap = float(np.linalg.norm(g)), _gap_of(problem, w, F, g)
         if math.isfinite(gap) and tol is not None and gap <= tol * (1.0 + abs(F - gap)):
             break
         if size0 == 0.0:  # what counts as small does not depend on the start
@@ -197,8 +199,18 @@ def truncated(problem: Objective, begin: Point, tol: float | None, start: float)
             t *= 0.5
         if not accepted:
             break
-    known = bounded_gap(problem, w, F, g, problem.gradient_rounding(w, F))
+    if problem.strong_convexity > 0.0:
+        known = convex_gap(problem, w, F, g, 0.0 if tol is None else tol * (1.0 + abs(F)))
+    else:
+        known = bounded_gap(problem, w, F, g, problem.gradient_rounding(w, F))
     return _solution(problem, w, F, known, problem.strong_convexity > 0.0, evaluations, start)
+
+
+def _gap_of(problem: Objective, w: np.ndarray, F: float, g: np.ndarray) -> float:
+    """Return the gap as if nothing were rounded."""
+    if problem.strong_convexity > 0.0:
+        return float(convexity_gap(g[None], 0.0, problem.l2)[0])
+    return bounded_gap(problem, w, F, g, 0.0 * g).gap
 
 
 def _conjugate_gradients(product: Any, g: np.ndarray, accuracy: float) -> np.ndarray:
