@@ -264,3 +264,15 @@ def test_gaps_where_values_overflow_are_infinite(loss):
         for size in (1e160, 1e308, np.inf):
             gap = problem.measure(np.full((1, *problem.model_shape), size)).gap
             assert gap > 0.0, (problem, size)
+
+
+@pytest.mark.parametrize("kind", [sp.csr_array, np.asarray])
+def test_a_score_that_rounds_up_at_every_term_is_allowed_for(kind):
+    """1 and 4,095 terms a little above u: added one by one, each rounds up by nearly u, twice what equal terms do."""
+    terms = np.full(4096, 1.01 * 2.0**-53)
+    terms[0] = 1.0
+    problem = Problem(Federation.from_clients([(kind(terms[None]), [-1.0])]), Squared())
+    F, g = problem.value_gradient(np.ones(4096))
+    score = sum(map(Fraction, terms.tolist()))
+    assert abs(Fraction(F) - (score + 1) ** 2 / 2) <= Fraction(problem.rounding(np.ones(4096), F))
+    assert abs(Fraction(g[0]) - (score + 1)) <= Fraction(problem.gradient_rounding(np.ones(4096), F)[0])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.linalg as sla
 
 from fedconvex import Federation, Logistic, Problem, Softmax, Squared
 from fedconvex.solvers import choice
@@ -86,3 +87,22 @@ def test_wide_multinomial_problems_agree_with_truncated_newton():
     best, known = problem.solve(tol=1e-9), minimise(problem, np.zeros(problem.size), 1e-9, 0.0)
     assert best.lower <= known.value and known.lower <= best.value
     assert best.gap <= 1e-9 * (1.0 + best.value) and best.iterations < 60
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_triangles_of_two_classes_share_an_array(alike):
+    """Of five classes, each alone or two of a kind, factors solve their own blocks, and three arrays are kept."""
+    rng = np.random.default_rng(0)
+    d, C = 7, 5
+    H = [A @ A.T + np.eye(d) for A in rng.normal(size=(C, d, d))]
+    factors: list = []
+    for c in range(C):
+        factor = quasi_newton._beside(factors, np.linalg.cholesky(H[c]))
+        factors.append(factor)
+        if alike:
+            factors.append(factor)
+    g = rng.normal(size=d)
+    for c in range(C):
+        found = sla.cho_solve(factors[2 * c if alike else c], g, check_finite=False)
+        np.testing.assert_allclose(H[c] @ found, g, rtol=1e-12, atol=1e-12)
+    assert len({id(a if a.base is None else a.base) for a, _ in factors}) == 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
@@ -18,8 +18,8 @@ from fedconvex.kernels.penalised import penalty_values
 from fedconvex.loss_traits import LossTraits, traits
 from fedconvex.solvers.certificates.free_coordinates import bounding_slopes
 from fedconvex.solvers.certificates.rank import rank_bound
+from fedconvex.solvers.rows import hessians
 from fedconvex.solvers.rows.client_means import CHUNK, client_means
-from fedconvex.solvers.rows.hessians import rows_between, softmax_hessian, weighted_gram
 from fedconvex.solvers.rows.weighted_rows import WeightedRows
 
 _EPS = float(np.finfo(float).eps)
@@ -249,7 +249,8 @@ class Objective(WeightedRows):
 
     def _scores(self, W: np.ndarray, lo: int, hi: int) -> np.ndarray:
         """Scores of rows lo:hi at models W (R, size): (rows, R) or (rows, R C)."""
-        return np.ascontiguousarray(rows_between(self.federation.X, lo, hi) @ W.reshape(-1, self.federation.d).T)
+        fed = self.federation
+        return np.ascontiguousarray(hessians.rows_between(fed.X, lo, hi) @ W.reshape(-1, fed.d).T)
 
     def _row_values(self, W: np.ndarray) -> Any:
         """Yield (lo, hi, losses (hi - lo, R)) over chunks of rows."""
@@ -276,11 +277,12 @@ class Objective(WeightedRows):
         fed = self.federation
         self.need_curvature("Problem")
         if self.traits.several or not fed.is_sparse:
-            return *self.value_gradient(w), self.flat_hessian(w)
+            at_zero = self.traits.quadratic and not w.any()
+            return *(hessians.least_squares_at_zero(self) if at_zero else self.value_gradient(w)), self.flat_hessian(w)
         values, g, H = np.empty(fed.K), np.zeros(self.size), np.zeros((self.size, self.size))
         y = self.row_labels
         row_losses.newton_rows(self.row_loss, fed.rows, y, fed.ptr, self.row_weights, w, values, g, H)
-        H += np.tril(H, -1).T
+        hessians.mirror(H)
         g += self.ridge * w
         H.flat[:: self.size + 1] += self.ridge
         return float((values * self.row_weights).sum()) + self.ridge_term(w), g, H
@@ -288,10 +290,10 @@ class Objective(WeightedRows):
     def flat_hessian(self, w: np.ndarray) -> np.ndarray:
         """Return the Hessian of F at one flat model."""
         if self.traits.several:
-            return softmax_hessian(self, w)
+            return hessians.softmax_hessian(self, w)
         if self.federation.is_sparse:
             return self.value_gradient_hessian(w)[2]
-        H = weighted_gram(self.federation.X, self.per_row if self.traits.quadratic else self.curvatures(w))
+        H = hessians.weighted_gram(self.federation.X, self.per_row if self.traits.quadratic else self.curvatures(w))
         H.flat[:: self.size + 1] += self.ridge
         return H
 
@@ -353,22 +355,19 @@ class Objective(WeightedRows):
         return np.asarray(np.sqrt(squares))
 
     def row_values_and_slopes(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return l and l' of every row at a flat model, for losses of one score, (n,) each; weights do not count."""
+        """Return l of every row at a flat model, (n,), and l', (n,) or (n, C); weights do not count."""
         y = self.federation.y
         values, Z = np.empty((y.size, 1)), self._scores(w[None, :], 0, y.size)
         row_losses.row_values(self.loss, Z, y, values)
         row_losses.row_slopes(self.loss, Z, y)
-        return values[:, 0], Z[:, 0]
+        return values[:, 0], Z if self.traits.several else Z[:, 0]
 
     def _mean_sizes(self, w: np.ndarray) -> tuple[float, float, float]:
         """Return means over the rows of |l|, |l'| and l'' at a flat model: for losses that declare no bounds."""
-        per_row, y = self.per_row, self.federation.y
-        values, Z = np.empty((y.size, 1)), self._scores(w[None, :], 0, y.size)
-        row_losses.row_values(self.loss, Z, y, values)
-        row_losses.row_slopes(self.loss, Z, y)
-        known = self.traits.curved and not self.traits.several
+        values, slopes = self.row_values_and_slopes(w)
+        known, slopes = self.traits.curved and not self.traits.several, slopes.reshape(len(values), -1)
         bend = float(self.curvatures(w).sum()) if known else math.inf
-        return float(per_row @ np.abs(values[:, 0])), float(per_row @ np.linalg.norm(Z, axis=1)), bend
+        return float(self.per_row @ np.abs(values)), float(self.per_row @ np.linalg.norm(slopes, axis=1)), bend
 
     def steepness(self, w: np.ndarray, F: float) -> float:
         """Return a bound of the mean |l'|: what the loss declares of it, or what it is."""
@@ -405,9 +404,9 @@ class Objective(WeightedRows):
 
     @cached_property
     def in_scores(self) -> float:
-        """Roundings of a score, in units of eps: k equal terms drift by up to k/4; dense rows are summed in 8 parts."""
+        """Roundings of a score, in units of eps: two to every term, in whatever order they are added."""
         fed = self.federation
-        return 8.0 + (0.25 * float(np.diff(fed.X.indptr).max(initial=0)) if fed.is_sparse else fed.d / 32.0)
+        return 8.0 + 0.5 * (float(np.diff(fed.X.indptr).max(initial=0)) if fed.is_sparse else fed.d)
 
     @cached_property
     def _in_sums(self) -> float:
@@ -470,7 +469,7 @@ class Objective(WeightedRows):
         """(p_k/n_k) l''(x'w, y) of every row, (n,)."""
         fed = self.federation
         h = np.empty(fed.n)
-        z = np.ascontiguousarray(fed.X @ w)
+        z = np.ascontiguousarray(fed.X @ w) if w.any() else np.zeros(fed.n)
         row_losses.row_curvatures(self.row_loss, z, self.row_labels, fed.ptr, self.row_weights, h)
         return h
 
@@ -491,9 +490,10 @@ class Objective(WeightedRows):
                 return (fed.X.T @ (per_row * Z)).T.ravel() + self.ridge * v
 
             return product
+        if self.traits.quadratic and fed.is_sparse and fed.sample_weight is None:
+            return partial(hessians.least_squares_product, self)
         h = self.per_row if self.traits.quadratic else self.curvatures(w)
         return lambda v: fed.X.T @ (h * (fed.X @ v)) + self.ridge * v
 
     def _domain_counts(self) -> tuple[np.ndarray, np.ndarray]:
-        counts = domain_counts(self.federation)
-        return domains_of(self.federation).code, counts
+        return domains_of(self.federation).code, domain_counts(self.federation)

@@ -7,12 +7,22 @@ from typing import Any
 import numpy as np
 from scipy.linalg.blas import dsyrk
 
+from fedconvex.kernels import row_losses
+
 BLOCK = 2048  # rows at a time
 
 
 def rows_between(X: Any, lo: int, hi: int) -> Any:
     """Return X[lo:hi]; all rows without the copy of their entries that slices of a CSR are."""
     return X if hi - lo == X.shape[0] else X[lo:hi]
+
+
+def mirror(H: np.ndarray) -> None:
+    """Write what stands below the diagonal of H above it too."""
+    for lo in range(0, len(H), 64):  # nothing of the size of H is made beside it
+        H[lo : lo + 64, lo + 64 :] = H[lo + 64 :, lo : lo + 64].T
+        square = H[lo : lo + 64, lo : lo + 64]
+        square += np.tril(square, -1).T - np.triu(square, 1)
 
 
 def weighted_gram(X: np.ndarray, h: np.ndarray) -> np.ndarray:
@@ -24,13 +34,31 @@ def weighted_gram(X: np.ndarray, h: np.ndarray) -> np.ndarray:
     if n == len(X) > BLOCK and (h == h[0]).all():  # least squares whose rows weigh the same
         return h[0] * sum(X[lo : lo + BLOCK].T @ X[lo : lo + BLOCK] for lo in range(0, n, BLOCK))
     H, root = np.zeros((X.shape[1], X.shape[1]), order="F"), np.sqrt(h)
-    for lo in range(0, n, BLOCK):
-        part: Any = rows[lo : lo + BLOCK] if rows.size else slice(lo, lo + BLOCK)
+    step = max(512, min(BLOCK, (1 << 18) // X.shape[1]))  # copies of many columns stay small beside the Hessian
+    for lo in range(0, n, step):
+        part: Any = rows[lo : lo + step] if rows.size else slice(lo, lo + step)
         A = X[part] if rows.size else X[part].copy()
         A *= root[part, None]
         H = dsyrk(1.0, A.T, beta=1.0, c=H, lower=1, overwrite_c=1)
         del A  # before the next block is made
-    return np.ascontiguousarray(np.tril(H) + np.tril(H, -1).T)
+    mirror(H)
+    return H.T  # symmetric, and in C order
+
+
+def least_squares_at_zero(problem: Any) -> tuple[float, np.ndarray]:
+    """Return F and its gradient at w = 0 of a squared loss and dense rows, -X'(p y): no scores are computed."""
+    fed = problem.federation
+    share, step = problem.per_row * fed.y, -(-fed.n // 8)  # sums of n/8 + 8 terms, whatever BLAS does in a block
+    g = -sum(share[lo : lo + step] @ fed.X[lo : lo + step] for lo in range(0, fed.n, step))
+    return 0.5 * float((share * fed.y).sum()), np.asarray(g)
+
+
+def least_squares_product(problem: Any, v: np.ndarray) -> np.ndarray:
+    """Return H v of a squared loss, all rows of weight 1: the gradient at v for labels 0, in one pass over the rows."""
+    fed, g = problem.federation, np.zeros(problem.size)
+    none, values = np.zeros(fed.n), np.empty(fed.K)
+    row_losses.pooled_gradient(problem.loss, fed.rows, none, fed.ptr, problem.row_weights, v, values, g)
+    return np.asarray(g + problem.ridge * v)
 
 
 def softmax_hessian(problem: Any, w: np.ndarray) -> np.ndarray:

@@ -31,7 +31,7 @@ SHARE = 0.8  # of the curvature that the rows of H_0 have
 class _Blocks(NamedTuple):
     """H_0: Cholesky factors, one for every output."""
 
-    factors: list[Any]
+    factors: list[Any]  # lower or upper triangles, two in one array
     centred: bool  # whether models are projected onto those whose outputs sum to zero
 
     @classmethod
@@ -56,7 +56,8 @@ class _Blocks(NamedTuple):
                 continue
             H = weighted_gram(problem.federation.X, _largest(bends[:, c], 16 * problem.federation.d))
             H.flat[:: len(H) + 1] += np.broadcast_to(problem.ridge, problem.size)[: len(H)]
-            factors.append(sla.cho_factor(H.T, lower=True, overwrite_a=True, check_finite=True))
+            found = sla.cho_factor(H.T, lower=True, overwrite_a=True, check_finite=True)
+            factors.append(_beside(factors, found[0]) if several else found)
         return cls(factors, several)
 
     def solve(self, g: np.ndarray) -> np.ndarray:
@@ -71,6 +72,20 @@ class _Blocks(NamedTuple):
             return w
         W = w.reshape(len(self.factors), -1)
         return (W - W.mean(axis=0)).ravel()
+
+
+def _beside(factors: list[Any], L: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Return a lower triangular factor as it will be kept: in an array of d + 1 columns, or as L' above one there."""
+    d = len(L)
+    if factors and factors[-1][1]:
+        room = factors[-1][0].base[1:].T
+        for j in range(d):
+            room[: j + 1, j] = L[j, : j + 1]
+        return room, False
+    room = np.zeros((d + 1, d)).T  # each factor is in Fortran order, which LAPACK takes without a copy
+    for j in range(d):
+        room[j:, j] = L[j:, j]
+    return room[:, :d], True
 
 
 def _largest(h: np.ndarray, most: int) -> np.ndarray:
@@ -139,9 +154,10 @@ def quasi_newton(problem: Objective, w: np.ndarray, tol: float | None, start: fl
 
 @np.errstate(over="ignore", invalid="ignore")
 def approach_by_gradients(problem: Objective, w: np.ndarray, tol: float | None) -> Point:
-    """Return what `approach` does, of one output, from no more of the Hessian than one product."""
+    """Return what `approach` does, of one output, from no more of the Hessian than its size along the gradient."""
     F, g = problem.value_gradient(w)
-    bend, square = float(g @ problem.hessian_product(w)(g)), float(g @ g)
+    square = float(g @ g)
+    bend = float(problem.curvatures(w) @ (problem.federation.X @ g) ** 2) + float(g @ (problem.ridge * g))
     scale = square / bend if bend > 0.0 else 1.0
     return _search(problem, problem.value_gradient, Point(w, F, g, 1), tol, FEW, None, scale)
 
