@@ -25,7 +25,8 @@ def clients_of(full, seed=0):
     rows, cavities = [], []
     for n in SIZES:
         y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
-        rows.append(Rows(rng.normal(size=(n, D)), y, rng.uniform(0.5, 2.0, n)))
+        held = rng.normal(size=n), rng.uniform(0.0, 1.0, n)  # of the scores
+        rows.append(Rows(rng.normal(size=(n, D)), y, rng.uniform(0.5, 2.0, n), *held))
         A = rng.normal(size=(D, D))
         cavities.append(Gaussian(rng.normal(size=D), A @ A.T + np.eye(D) if full else rng.uniform(0.5, 3.0, D)))
     return rows, cavities, Gaussian(np.full(D, 0.3), 2.0 * np.eye(D) if full else np.full(D, 2.0))

@@ -85,18 +85,22 @@ def root_error(q: Gaussian) -> float:
     return 2.0 * r if r <= 0.25 else np.inf
 
 
-def _score_errors(q: Gaussian, root: float, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return what means and standard deviations of the rows' scores may be off by, (n,) each."""
-    C, count = np.abs(q.root), (q.mean.size + 6) * EPS
+def _score_errors(
+    q: Gaussian, C: np.ndarray, v: np.ndarray, root: float, X: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what means and standard deviations of the rows' scores may be off by, (n,) each; v: their variances."""
+    C, count = np.abs(C), (q.mean.size + 6) * EPS
     sizes = np.sqrt((X * X) @ (C * C)) if C.ndim == 1 else np.linalg.norm(np.abs(X) @ C, axis=1)
-    return count * (np.abs(X) @ np.abs(q.mean)), count * sizes + root * (np.sqrt(q.scores(X)[1]) + count * sizes)
+    return count * (np.abs(X) @ np.abs(q.mean)), count * sizes + root * (np.sqrt(v) + count * sizes)
 
 
 def client_off(expected: ExpectedLoss, rows: Rows, blocks: list[tuple[Gaussian, float]], full: bool, terms: int) -> Off:
     """Return what a client's part may be off by; blocks: q and c_k with their `root_error`, terms: length of sums."""
-    X, scores = np.abs(rows.X), [q.scores(rows.X) for q, _ in blocks]
+    X, roots = np.abs(rows.X), [q.root for q, _ in blocks]
+    scores = [q.scores(rows.X, C) for (q, _), C in zip(blocks, roots, strict=True)]
     mu, v = (np.sum(given, axis=0) for given in zip(*scores, strict=True))
-    errors = [_score_errors(q, root, rows.X) for q, root in blocks]
+    known = zip(blocks, roots, scores, strict=True)
+    errors = [_score_errors(q, C, own, root, rows.X) for (q, root), C, (_, own) in known]
     off_mu, off_sd = (np.sum(given, axis=0) for given in zip(*errors, strict=True))
     found = expected.moments(mu, v, rows.y)
     off_mu, off_sd = off_mu + 2.0 * EPS * np.abs(mu), off_sd + 2.0 * EPS * np.sqrt(v)

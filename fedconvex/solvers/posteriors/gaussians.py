@@ -46,9 +46,9 @@ class Gaussian(NamedTuple):
         C = self.root
         return np.diag(C * C) if C.ndim == 1 else C @ C.T
 
-    def scores(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Means and variances of the scores of rows X, (n,) each."""
-        C = self.root
+    def scores(self, X: np.ndarray, root: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Means and variances of the scores of rows X, (n,) each; ``root`` is `root` where it is known."""
+        C = self.root if root is None else root
         return X @ self.mean, (X * X) @ (C * C) if C.ndim == 1 else np.sum((X @ C) ** 2, axis=1)
 
 

@@ -91,7 +91,7 @@ def _fits(energies: Sequence[Energy], points: Sequence[Gaussian]) -> list[Fit]:
     m, P = np.array([q.mean for q in points]), np.array([q.precision for q in points])
     m0, P0 = np.array([e.prior.mean for e in energies]), np.array([e.prior.precision for e in energies])
     C, log_det = _roots(P)
-    value, slope, H = _losses(energies, m, C)
+    value, slope, H = _losses(energies, points, C)
     d, diagonal, off = m.shape[1], P.ndim == 2, m - m0
     shape, pull = (np.diagonal(H, axis1=1, axis2=2) if diagonal else H), _times(P0, off)
     if diagonal:
@@ -113,24 +113,20 @@ def _fits(energies: Sequence[Energy], points: Sequence[Gaussian]) -> list[Fit]:
     return [Fit(q, (), *found, ((step, towards),)) for q, found, step, towards in each]
 
 
-def _losses(energies: Sequence[Energy], m: np.ndarray, C: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _losses(
+    energies: Sequence[Energy], points: Sequence[Gaussian], C: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the expected losses (K,), X'l' (K, d), and X' diag(l'') X, (K, d, d)."""
     clients = [energy.clients[0] for energy in energies]
-    scores = [_scores(rows, mean, root) for rows, mean, root in zip(clients, m, C, strict=True)]
-    mu, v = (np.concatenate(both) for both in zip(*scores, strict=True))
+    scores = [q.scores(rows.X, root) for q, rows, root in zip(points, clients, C, strict=True)]
+    mu = np.concatenate([mean + rows.mean for (mean, _), rows in zip(scores, clients, strict=True)])
+    v = np.concatenate([own + rows.variance for (_, own), rows in zip(scores, clients, strict=True)])
     y, weight = np.concatenate([rows.y for rows in clients]), np.concatenate([rows.weight for rows in clients])
     value, slope, bent = (weight * one for one in energies[0].expected.moments(mu, v, y))
     ends = np.cumsum([0, *(len(rows.y) for rows in clients)]).tolist()
     own = [(rows.X, slice(a, b)) for rows, (a, b) in zip(clients, itertools.pairwise(ends), strict=True)]
     H = np.array([(X * bent[at, None]).T @ X for X, at in own])
     return np.array([value[at].sum() for _, at in own]), np.array([X.T @ slope[at] for X, at in own]), H
-
-
-def _scores(rows: Rows, mean: np.ndarray, root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return means and variances of the scores of a client's rows."""
-    X = rows.X
-    v = (X * X) @ (root * root) if root.ndim == 1 else np.sum((X @ root) ** 2, axis=1)
-    return X @ mean + rows.mean, v + rows.variance
 
 
 def _roots(P: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
