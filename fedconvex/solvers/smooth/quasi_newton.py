@@ -58,6 +58,7 @@ class _Blocks(NamedTuple):
             H.flat[:: len(H) + 1] += np.broadcast_to(problem.ridge, problem.size)[: len(H)]
             found = sla.cho_factor(H.T, lower=True, overwrite_a=True, check_finite=True)
             factors.append(_beside(factors, found[0]) if several else found)
+            del H, found  # before the next block is formed
         return cls(factors, several)
 
     def solve(self, g: np.ndarray) -> np.ndarray:
