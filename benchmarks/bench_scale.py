@@ -30,6 +30,7 @@ SIZES = {
 IDEAL = {"clients": 0.0, "rows": 1.0, "trajectories": 1.0}
 WITHIN = 0.15  # of the ideal slope
 ROUNDS, SAMPLED, FIRST = 500, 100, 1000  # rounds of a sample, participants, rows of the solution that compiles
+TOGETHER = 2**18  # rounds of a sample of one trajectory, and fewer of more
 
 if "--worker" not in sys.argv:
     from _timing import RESULTS, Report
@@ -68,8 +69,9 @@ def worker(kind, size):
         X, y = rows(5 * K, d)
         problem = Problem(Federation(X, y, np.arange(K + 1) * 5), Logistic())
         method = FedAvg(step_size=0.05, local_steps=5, batch_size=1, participation=m)
-        rounds, many = iterate(method, problem, trajectories=R), max(3, ROUNDS // R)  # fewer than are computed together
-        for _ in range(3):
+        rounds = iterate(method, problem, trajectories=R, threads=1)
+        many = ROUNDS if kind == "clients" else max(20, TOGETHER // R)  # several blocks, where they are computed so
+        for _ in range(many):
             next(rounds)
         for _ in range(7):
             begin = time.process_time()

@@ -20,7 +20,7 @@ from fedconvex.draws import key_from_seed
 K, L, PER, TAU, STEP, MANY = 20, 7, 100, 5, 0.05, 256
 C_KNOWN = {2: 0.12, 10: 0.45}  # µs of such a program in C on another machine
 C_BAR, JAX_BAR, ONE_BAR = 1.1, 0.125, 0.3  # the last in µs
-WARM, LONG = 2048, 20  # rounds after which blocks of rounds are no longer; how many times as many a whole run has
+WARM, LONG = 8192, 20  # rounds after which blocks of rounds are no longer; how many times as many a whole run has
 
 
 def numpy_round(X, y, W, clients, rows):
@@ -137,19 +137,19 @@ def case(report, d, R, rounds, in_c):
     method = FedAvg(step_size=STEP, local_steps=TAU, batch_size=1, participation=L)
     check(report, problem, method, in_c)
     loop, slow = iterate(method, problem, trajectories=R, threads=1), max(1, rounds // 20)
-    many = LONG * rounds if R == 1 else rounds
+    many = LONG * rounds  # so that a sample is of many blocks of rounds computed together
     for _ in range(WARM):
         next(loop)
 
     def ours():
-        for _ in range(rounds):
+        for _ in range(many):
             next(loop)
 
     def whole():
         run(method, problem, rounds=many, trajectories=R, threads=1, tol=0.0, record_every=many)
 
     calls = {
-        "fedconvex.iterate": (ours, rounds),
+        "fedconvex.iterate": (ours, many),
         "fedconvex.run, from its start": (whole, many),
         "NumPy, all trajectories at once": (numpy_rounds(X, y, R, slow), slow),
     }

@@ -48,6 +48,7 @@ TINY = {
     "round": {"K": 6, "PER": 40, "D": 3, "M": 2, "MANY": 2},
     "scale": {
         "SIZES": {"clients": [8, 16], "rows": [60], "trajectories": [1, 2]}, "ROUNDS": 3, "SAMPLED": 4, "FIRST": 40,
+        "TOGETHER": 1,
     },
     "simplex": {"SHAPES": [(3, 10), (2, 50)]},
     "sites": {"K": 3, "PER": 4, "D": 2, "FEW": 1, "MANY": 2},

@@ -31,7 +31,7 @@ from fedconvex.problems.protocol import (
 )
 
 ONE_BY_ONE = 4096  # rounds before some are computed together by a kernel that is compiled, or read, for that alone
-BLOCK, GROWTH = 1024, 4  # rounds that are, at most, and how many times as many are in the next block
+BLOCK, GROWTH = 4096, 4  # rounds that are, at most, and how many times as many are in the next block
 
 
 @takes_rng
@@ -152,7 +152,7 @@ class Engine:
             before = self.floats_down, self.floats_up
             due = range(begun + 1 + -(begun + 1) % every, end, every)
             found = zip(due, block[due.start - begun - 1 : -1 : every], strict=True)
-            for now, w in itertools.chain(found, [(end, block[-1])]):
+            for now, w in itertools.chain(found, [(end, block[-1].copy())]):  # a state that is kept keeps no block
                 t, state = now, tuple.__new__(kind, (w, *rest))  # as kind._make does, in half the time
                 self.floats_down, self.floats_up = before[0] + (t - begun) * sent[0], before[1] + (t - begun) * sent[1]
                 kept = w.tobytes() if t < end else b""

@@ -212,7 +212,7 @@ def run_in_lanes(
     weights=NO_TILT, few=1, most=1,
 ):  # fmt: skip
     """Call `lane_rounds.run_in_lanes` for so many trajectories at a time, at most."""
-    fed, R = problem.federation, clients.shape[1]
+    fed, R = problem.federation, draws.trajectory.size
     shrunk = int(l2 != 0.0 or tilt.size > 0 or ridge.any())
     for low in range(0, R, most):
         lane_rounds.run_in_lanes(

@@ -74,9 +74,10 @@ def _enter(ptr, ids, round_, clients, size, whole):
     my_r, my_j, my_row = line(whole, R), line(whole, J), line(whole, ROW)
     my_lo, my_n, my_round = line(whole, LO), line(whole, N), line(whole, ROUND)
     my_path, my_state, my_purpose = line(whole, PATH), line(whole, STATE), line(whole, PURPOSE)
+    last = clients.shape[0] - 1
     for l in range(size):
         i = np.uint64(l)  # signed ones would be looked at for wrapping around
-        k = np.uint64(clients[np.uint64(my_r[i]), np.uint64(my_j[i])])
+        k = np.uint64(clients[np.uint64(min(my_r[i], last)), np.uint64(my_j[i])])
         my_row[i], my_lo[i], my_n[i] = ids[k], ptr[k], ptr[k + np.uint64(1)] - ptr[k]
     for l in range(size):
         my_round[l] = round_

@@ -19,11 +19,8 @@ from fedconvex.kernels.single_rows import run_single_rows
 # mypy: disable-error-code="no-untyped-def"
 
 MOST = 2e6  # operations of a round, roughly, from which on what Python does is no longer worth saving
-_STATES, _ENTRIES, _FEW = (
-    2**17,
-    2**15,
-    32,
-)  # entries of models in a block, of an array beside it; trajectories in a part
+_STATES = 2**20  # entries of the models of a block
+_ENTRIES, _FEW = 2**15, 32  # entries of an array of a part, which has so many trajectories at least
 
 
 class Work(NamedTuple):
@@ -109,12 +106,12 @@ def rounds_of_jobs(
 def averaged(rules, problem, work, w, n, clients, weights, draws, eta, plan, replacement, late, mu) -> Any:
     """Return the models (n, R, *model) after each of n rounds of local steps and averaging, or None.
 
-    Rounds have the clients (n or 1, R, m), the weights (n or 1, R or 1, m) of their models, and plans (n or 1, R, m, 3)
-    or (1, 1, 1, 3); eta (n or 1, R, 1, steps or 1) are the step sizes, mu (R,) or zeros (1,) the proximal terms. The
+    Rounds have the clients (n, R, m) or (1, 1, m), the weights of their models likewise, and plans (n, R, m, 3) or
+    (1, 1, m or 1, 3); eta (n or 1, R, 1, steps or 1) are the step sizes, mu (R,) or zeros (1,) the proximal terms. The
     first round is draws.round, and starts at w (R, *model). None is returned where only kernels of several rounds could
     do it, unless it is late.
     """
-    fed, (R, m), p, together = problem.federation, clients.shape[1:], problem.size, 0
+    fed, R, m, p, together = problem.federation, len(w), clients.shape[2], problem.size, 0
     W = np.empty((n + 1, R, 1, p))
     W[0] = w.reshape(R, 1, p)
     tilt = np.zeros((R, 1, p)) if mu.any() else jobs.NO_TILT
@@ -131,8 +128,9 @@ def averaged(rules, problem, work, w, n, clients, weights, draws, eta, plan, rep
         return problem.unflatten(W[1:, :, 0])
     if not late:
         return None
-    plan, weights = np.broadcast_to(plan, (len(plan), R, m, 3)).copy(), np.broadcast_to(weights, (len(weights), R, m))
-    kinds, weights, models = np.full(plan.shape[:3], work.kind), weights.copy(), np.empty((R, m, p))
+    clients, weights = (np.broadcast_to(a, (len(a), R, m)).copy() for a in (clients, weights))
+    plan, models = np.broadcast_to(plan, (len(plan), R, m, 3)).copy(), np.empty((R, m, p))
+    kinds = np.full(plan.shape[:3], work.kind)
     rows = work.kind, kinds, problem.row_loss, fed.rows, problem.row_labels, fed.ptr, fed.ids
     where = problem.ridge, mu, tilt, draws.key, draws.trajectory, draws.round, clients, W, W.reshape(n + 1, R, p)
     many = *rows, *where, plan, eta, replacement, models, jobs.NO_PATH

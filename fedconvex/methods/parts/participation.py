@@ -214,15 +214,14 @@ def participants(scheme: Any, problem: FederatedProblem, draws: Draws) -> tuple[
 def participants_of_rounds(scheme: Any, problem: FederatedProblem, draws: Draws, n: int) -> Any:
     """Return the clients (n, R, m) and weights of n rounds from draws.round on, those of `participants`; None for some.
 
-    Those that are the same in all rounds are (1, R, m), and equal weights (1, 1, m). None is returned for schemes of
-    other weights.
+    Those that are the same for all are (1, 1, m). None is returned for schemes of other weights.
     """
     sampling, m = sampling_of(scheme, problem)
     R, K, p, ordered = draws.trajectory.size, problem.federation.K, problem.weights, problem.federation.by_key
     if sampling in ("proportional", "scaled"):
         return None
     if sampling == "everyone":
-        return np.broadcast_to(ordered, (1, R, K)).copy(), np.broadcast_to(p[ordered], (1, R, K)).copy()
+        return ordered[None, None].copy(), p[ordered][None, None]
     clients = np.empty((n, R, m), dtype=np.int64)
     lane_samples.choose_in_rounds(draws.key, draws.trajectory, draws.round, K, ordered, clients)
     if problem.equal_weights:
