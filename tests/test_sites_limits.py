@@ -298,6 +298,22 @@ def test_a_row_of_a_small_domain_is_a_row_of_its_site(by_domain):
     assert "by a single row" in audit.few(problem, other[None], by_domain)
 
 
+@pytest.mark.parametrize("at_once", [1, 250, 1 << 18])
+@pytest.mark.parametrize("place", [0, 1, 5])
+def test_a_model_is_held_against_every_earlier_one(place, at_once, monkeypatch):
+    """One, two or all models of 100 rows at once: whichever of six earlier ones is the near one, it is found."""
+    monkeypatch.setattr("fedconvex.remote.ledger._AT_ONCE", at_once)
+    problem, w = one_row_alone(sparse=False)
+    audit, earlier = Audit(2.0), w + np.random.default_rng(1).normal(size=(6, 6)) * (np.arange(6) < 4)
+    for model in earlier:
+        assert audit.few(problem, model[None], False) == ""
+        audit.keep()
+    near = earlier[place] + 3.0 * (np.arange(6) == 4)
+    assert "by a single row" in audit.few(problem, near[None], False)
+    elsewhere = near + np.array([0.1, -0.2, 0.3, 0.1, 0.0, 0.0])
+    assert audit.few(problem, elsewhere[None], False) == ""
+
+
 @pytest.mark.parametrize("sparse", [True, False])
 def test_scores_that_overflow_hide_no_rows_with_zeros_there(sparse):
     """Dense answers are NaN throughout; of sparse rows a kernel skips the zeros, and tells the others."""

@@ -27,6 +27,7 @@ from fedconvex.remote.messages import Refused
 _AGAIN = 8  # how often a round may be asked again with other models: by a server that goes back to a checkpoint
 _REMEMBERED = 4096  # questions whose repetition is known
 _SLOPES = 128  # models whose slopes are compared with those of a new one
+_AT_ONCE = 1 << 18  # slopes that are compared in one piece
 _STILL = 1e-13  # slopes that change by less say nothing
 _MADE_OF = 5.0  # rows that make up a Hessian at least, in effective number, or half of a site's
 _SINGLE = (
@@ -283,18 +284,28 @@ class Audit:
         for i, views in enumerate(new):
             if own and is_made_of_few(views[1]):
                 return _FEW
-            for before in (*self._views, *new[:i], (np.zeros_like(views[0]), *views[1:])):
-                for now, then in zip(views, before, strict=True):
-                    delta = np.abs(now - then).sum(axis=1)
-                    if any(self._is_few(delta[part]) for part in parts):
-                        return _SINGLE
+            if self._near(views, [*self._views, *new[:i], (np.zeros_like(views[0]), *views[1:])], parts):
+                return _SINGLE
         self._new = [w[r].copy() for r in told], new
         return ""
 
+    def _near(self, views: Views, others: list[Views], parts: list[np.ndarray]) -> bool:
+        """Whether what rows weigh differs from one of the others by fewer rows than allowed, as many as fit at once."""
+        some = max(1, _AT_ONCE // views[0].size)
+        for first in range(0, len(others), some):
+            for now, *then in zip(views, *others[first : first + some], strict=True):
+                delta = np.abs(now - np.array(then)).sum(axis=2)
+                if any(self._is_few(delta[:, part]) for part in parts):
+                    return True
+        return False
+
     def _is_few(self, delta: np.ndarray) -> bool:
-        """Whether changes of what some rows weigh, a site's or a domain's, are those of fewer rows than allowed."""
-        least = min(self.rows, 0.1 * delta.size)
-        return least > 1.0 and bool(delta.max() > _STILL and delta.sum() ** 2 < least * np.square(delta).sum())
+        """Whether a row of changes of what rows weigh, a site's or a domain's, is that of fewer rows than allowed."""
+        least = min(self.rows, 0.1 * delta.shape[1])
+        if least <= 1.0:
+            return False
+        alone = delta.sum(axis=1) ** 2 < least * np.square(delta).sum(axis=1)
+        return bool(np.any((delta.max(axis=1) > _STILL) & alone))
 
     def keep(self) -> None:
         """Keep the models that were looked at last, once they are answered."""
