@@ -129,12 +129,10 @@ class Door:
             self.come(number, line)
 
     def _refuse(self, address: str, why: str) -> None:
-        with self.changed:  # several come at once
-            self.seen += 1
-            seen = self.seen
+        self.seen += 1
         self.strangers.append((address, why[:200]))
-        if seen <= _TOLD:
-            more = "; later ones are only counted" if seen == _TOLD else ""
+        if self.seen <= _TOLD:
+            more = "; later ones are only counted" if self.seen == _TOLD else ""
             text = "a connection from %s was refused: %s%s"
             logging.getLogger("fedconvex").warning(text, address, why[:200], more)
 

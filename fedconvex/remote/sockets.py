@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,61 @@ from fedconvex.remote import wire
 from fedconvex.remote.authenticated_lines import ENDED, FAILED, MESSAGE, REPLACED, TAKEN, Line, Oversized
 from fedconvex.remote.listener import Door, address_of
 from fedconvex.remote.messages import LARGEST, refusal
-from fedconvex.remote.switchboard import Member, Switchboard
 from fedconvex.remote.wire import packed
 
 _HANDSHAKE = 10.0  # seconds that a site gives the server to prove who it is
 _TAKEN = "another process of it is connected"
 _BETWEEN = 0.5  # seconds between attempts to reach a server
+
+
+class Member:
+    """The server's end of the line to one site: a thread that sends it a request, and waits for the answer.
+
+    Parameters
+    ----------
+    number : int
+    line : Line
+    events : queue
+        Gets (member, answer), answer None where the line is dead.
+    seconds : float
+        In which a site must have read a request.
+    """
+
+    def __init__(self, number: int, line: Line, events: SimpleQueue[Any], seconds: float) -> None:
+        self.number, self.line, self.events, self.seconds = number, line, events, seconds
+        self.asked: bytes | None = None  # what it owes an answer to
+        self.orders: SimpleQueue[tuple[int, bytes, int]] = SimpleQueue()
+        self.thread = Thread(target=self._work, daemon=True)
+        self.thread.start()
+
+    def ask(self, content: bytes, most: int) -> None:
+        """Send a request; the answer, of at most so many bytes, is an event."""
+        self.asked = content
+        self.orders.put((MESSAGE, content, most))
+
+    def leave(self, kind: int, why: bytes = b"") -> None:
+        """Tell the site, once it owes no answer, that there will be no more, and why."""
+        self.orders.put((kind, why, 0))
+
+    def _work(self) -> None:
+        try:
+            while True:
+                kind, content, most = self.orders.get()
+                self.line.send(kind, content, self.seconds)
+                if kind != MESSAGE:
+                    break
+                try:
+                    kind, answer = self.line.receive(LARGEST, kept=most)
+                except Oversized as error:
+                    answer = packed(refusal(str(error)))
+                if kind != MESSAGE:
+                    break
+                self.events.put((self, answer))
+        except (OSError, EOFError):
+            pass
+        finally:
+            self.line.close()
+            self.events.put((self, None))
 
 
 class Exchange:
@@ -90,13 +139,8 @@ class Exchange:
         self._most: Mapping[int, int] = {}  # bytes of the answers to what is asked
         self._gone: set[int] = set()  # who was not there at the last deadline
         self._events: SimpleQueue[tuple[Member, bytes | None] | None] = SimpleQueue()
-        self._board = Switchboard(self._events)
         self._lock, self._open = Lock(), True
-        try:
-            self._door = Door("Exchange", where, credentials, self.K, self._come)
-        except BaseException:
-            self._board.close()
-            raise
+        self._door = Door("Exchange", where, credentials, self.K, self._come)
         self.address, self.strangers = self._door.address, self._door.strangers
 
     def _come(self, number: int, line: Line) -> None:
@@ -112,7 +156,7 @@ class Exchange:
                     line.send(TAKEN, b"", 1.0)
                 line.close()
                 return
-            self._members[number] = self._board.member(number, line, max(self.deadline, 0.1))
+            self._members[number] = Member(number, line, self._events, max(self.deadline, 0.1))
             if before is not None:
                 before.leave(REPLACED)
                 if before.asked is not None and (older := self._left.get(number)) is not None:
@@ -121,8 +165,8 @@ class Exchange:
         self._events.put(None)  # somebody is there
 
     def _has_gone(self, member: Member) -> bool:
-        """Whether nobody is at the other end of a line: while an answer is awaited that is noticed."""
-        return member.ended.is_set() or (member.asked is None and member.line.is_dead())
+        """Whether nobody is at the other end of a line: while an answer is awaited its own thread notices it."""
+        return not member.thread.is_alive() or (member.asked is None and member.line.is_dead())
 
     def __call__(
         self, t: int, requests: Mapping[int, dict[str, np.ndarray]], most: Mapping[int, int] | None = None
@@ -212,8 +256,8 @@ class Exchange:
             member.leave(*((ENDED,) if error is None else (FAILED, type(error).__name__.encode())))
         end = time.monotonic() + self.deadline
         for member in members:
-            member.ended.wait(max(end - time.monotonic(), 0.0))
-        self._board.close()
+            member.thread.join(max(end - time.monotonic(), 0.0))
+            member.line.cut()
 
     def __enter__(self) -> Exchange:
         return self
