@@ -91,7 +91,7 @@ class AcceleratedGradient(CheckedFields):
     >>> problem = Problem(logistic_federation(seed=1).federation, Logistic(), l2=0.001)
     >>> methods = AcceleratedGradient(step_size="auto"), GradientDescent(step_size="auto")
     >>> [run(method, problem, rounds=5000, tol=1e-8).rounds for method in methods]
-    [81, 472]
+    [73, 115]
     """
 
     command = "accelerated-gradient"

@@ -72,6 +72,8 @@ def stage_radius(H: np.ndarray, p: np.ndarray, damping: float = 0.0, eta: float 
     ------
     AssumptionError
         If a matrix that is inverted is not positive definite.
+    ValueError, TypeError
+        If damping or eta is no finite number.
 
     Examples
     --------
@@ -81,7 +83,9 @@ def stage_radius(H: np.ndarray, p: np.ndarray, damping: float = 0.0, eta: float 
     >>> round(stage_radius(H, np.full(2, 0.5)), 12)  # 0.55 (1 + 10)/2 - 1
     2.025
     """
-    return float(np.max(np.abs(_modes(np.asarray(H, dtype=float), np.asarray(p, dtype=float), None, damping, eta)[0])))
+    H, p = np.asarray(H, dtype=float), np.asarray(p, dtype=float)
+    damping, eta = real("stage_radius: damping", damping), real("stage_radius: eta", eta)
+    return float(np.max(np.abs(_modes(H, p, None, damping, eta)[0])))
 
 
 def _modes(

@@ -195,6 +195,7 @@ RECORDS = {
     "Incident",
     "SiteWarning",
     "Sweep",
+    "TightnessMap",
 }
 """Classes without a check of their own: records that functions return, protocols, and settings that a method checks."""
 
