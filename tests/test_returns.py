@@ -7,7 +7,7 @@ import pytest
 
 from fedconvex import SCAFFOLD, DivergenceWarning, FedAvg, Federation, GradientDescent, Problem, Squared, Status, run
 from fedconvex.datasets import federation_of_moments
-from fedconvex.methods import Decay, FedSGD, FLGame, IRMGame, UniformSampling
+from fedconvex.methods import CompressedGradientDescent, Decay, FedSGD, FLGame, IRMGame, TopK, UniformSampling
 from fedconvex.problems import GameProblem
 from fedconvex.report import outlook
 from fedconvex.traits import traits_of
@@ -33,6 +33,15 @@ def test_a_step_of_two_over_L_goes_to_and_fro():
     result = run(GradientDescent(step_size=2.0), quadratic(1.0), rounds=100, start=np.array([0.25]))
     assert (result.status, result.period) == (Status.CYCLE, 2) and result.rounds <= 6
     assert outlook(result, 1e-8).startswith("The same 2 models come back for ever: more rounds change nothing.")
+
+
+def test_bits_that_are_counted_hide_no_standstill():
+    """At 0 the gradients -(3, 1)/2 and (3, 0)/2 cancel in the entry that is sent: nothing moves, but bits are sent."""
+    fed = Federation.from_clients([([[1.0, 0.0], [0.0, 1.0]], y) for y in ([3.0, 1.0], [-3.0, 0.0])])
+    method = CompressedGradientDescent(step_size=0.5, compressor=TopK(1))
+    result = run(method, Problem(fed, Squared(), l2=0.1), rounds=50)
+    assert (result.status, result.period) == (Status.CYCLE, 1) and result.rounds <= 3
+    assert not result.w.any()
 
 
 @pytest.mark.slow

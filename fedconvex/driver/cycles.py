@@ -11,6 +11,7 @@ from fedconvex.driver.rounds import Engine
 from fedconvex.traits import traits_of
 
 _SAME = 1e-12  # of their size: states that count as equal
+COUNTED = ("t", "bits")  # fields that say how far a run has come, and decide nothing
 _AWAY = 1e-6  # of its size: how far a state must have gone before it comes back, unless it comes back bit for bit
 
 
@@ -43,7 +44,7 @@ class Returns:
 
     def _arrays(self, state: Any) -> list[np.ndarray]:
         kept = self.engine.memory
-        return [a for name, a in leaves(state) if name != "t"] + [a for _, a in leaves(kept)]
+        return [a for name, a in leaves(state) if name not in COUNTED] + [a for _, a in leaves(kept)]
 
     def _back(self, state: Any) -> bool:
         R = self.engine.R

@@ -79,7 +79,7 @@ class CompressedGradientDescent(CheckedFields):
     >>> problem = Problem(fed, Squared(), l2=0.1)  # gradients at the optimum are +-1.5 in the first coordinate
     >>> methods = CompressedGradientDescent, EF21
     >>> [run(m(step_size=0.5, compressor=TopK(1)), problem, rounds=500, tol=1e-9).status.name for m in methods]
-    ['ROUND_LIMIT', 'CONVERGED']
+    ['CYCLE', 'CONVERGED']
     """
 
     command = "compressed-gradient-descent"
