@@ -129,10 +129,12 @@ class Door:
             self.come(number, line)
 
     def _refuse(self, address: str, why: str) -> None:
-        self.seen += 1
+        with self.changed:  # several come at once
+            self.seen += 1
+            seen = self.seen
         self.strangers.append((address, why[:200]))
-        if self.seen <= _TOLD:
-            more = "; later ones are only counted" if self.seen == _TOLD else ""
+        if seen <= _TOLD:
+            more = "; later ones are only counted" if seen == _TOLD else ""
             text = "a connection from %s was refused: %s%s"
             logging.getLogger("fedconvex").warning(text, address, why[:200], more)
 
