@@ -14,11 +14,13 @@ import select
 import socket
 import struct
 import time
+from collections.abc import Generator
 from contextlib import suppress
 from typing import NamedTuple
 
 HELLO, MESSAGE, ENDED, FAILED, REPLACED, TAKEN = range(6)  # kinds; the last four end a connection, and say why
 _CHUNK = 1 << 20  # bytes that are asked for at once: nothing is set aside for a length that is only claimed
+_ROOM = 1 << 16  # bytes that are asked for at least: a short frame comes at once
 _HEAD = struct.Struct(">BQ")
 _ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}  # a peer that is gone is noticed in two minutes
 
@@ -47,6 +49,7 @@ class Line:
 
     def __init__(self, end: socket.socket, keys: Keys | None = None) -> None:
         self.end, self.keys, self.counts = end, keys, [0, 0]
+        self.came = bytearray()  # and was not looked at yet
         if end.family != getattr(socket, "AF_UNIX", None):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -62,17 +65,21 @@ class Line:
         OSError
             If the connection is dead, or the other end does not read.
         """
+        end = None if seconds is None else time.monotonic() + seconds
+        for part in self.frame(kind, content):
+            view = memoryview(part)
+            while view:
+                self._wait_until(end)
+                view = view[self.end.send(view) :]
+
+    def frame(self, kind: int, content: bytes) -> list[bytes]:
+        """Return the parts of the next frame that is sent; a short one is one part, which the system is given once."""
         head = _HEAD.pack(kind, len(content))
         parts = [head, content]
         if (mark := self._mark(0, head)) is not None:
             mark.update(content)
             parts.append(mark.digest())
-        end = None if seconds is None else time.monotonic() + seconds
-        for part in parts if len(content) > _CHUNK else [b"".join(parts)]:
-            view = memoryview(part)
-            while view:
-                self.end.settimeout(_left(end))
-                view = view[self.end.send(view) :]
+        return parts if len(content) > _CHUNK else [b"".join(parts)]
 
     def receive(self, most: int, seconds: float | None = None, kept: int | None = None) -> tuple[int, bytes]:
         """Return kind and content of the next frame, of at most so many bytes, within so many seconds.
@@ -87,38 +94,61 @@ class Line:
             If it is too slow, sends too much, or not what it should.
         """
         end = None if seconds is None else time.monotonic() + seconds
-        head = self.read(_HEAD.size, end)
+        reading = self.reading(most, kept)
+        try:
+            while True:
+                missing = next(reading)
+                self._wait_until(end)
+                self.fill(missing)
+        except StopIteration as done:
+            found: tuple[int, bytes] = done.value
+            return found
+
+    def reading(self, most: int, kept: int | None = None) -> Generator[int, None, tuple[int, bytes]]:
+        """Yield how many bytes are missing until the next frame is there, and return it; raise as `receive` does."""
+        head = yield from self._exactly(_HEAD.size)
         kind, length = _HEAD.unpack(head)
         if length > most:
             raise ConnectionError(f"a frame of {length} bytes, at most {most} are read")
-        mark, content = self._mark(1, head), b""
-        dropped = kept is not None and length > kept
-        told = b""
-        if mark is not None and not dropped and length <= _CHUNK:  # what is short comes at once
-            content, told = _apart(self.read(length + 32, end), length)
-            mark.update(content)
-        else:
-            for at in range(0, length, _CHUNK if dropped else max(length, 1)):
-                content = self.read(min(length - at, _CHUNK) if dropped else length, end)
-                if mark is not None:
-                    mark.update(content)
-        if mark is not None and not hmac.compare_digest(told or self.read(32, end), mark.digest()):
+        mark, found, dropped = self._mark(1, head), bytearray(), kept is not None and length > kept
+        left, content = length, b""
+        while left:
+            while not self.came:
+                yield left
+            content = self._taken(min(left, len(self.came)))
+            left -= len(content)
+            if mark is not None:
+                mark.update(content)
+            if not dropped and len(content) < length:
+                found += content
+        if mark is not None and not hmac.compare_digest((yield from self._exactly(32)), mark.digest()):
             raise ConnectionError("a frame whose authentication code does not fit")
         if dropped:
             raise Oversized(f"it has {length:,} bytes, at most {kept:,} are kept")
-        return kind, content
+        return kind, bytes(found) if found else content
 
-    def read(self, length: int, end: float | None) -> bytes:
-        """Return so many bytes, read until a moment of the monotonic clock."""
-        found = bytearray()
-        while len(found) < length:
-            if end is not None or self.end.gettimeout() is not None:  # to set what is set asks the system
-                self.end.settimeout(_left(end))
-            part = self.end.recv(min(length - len(found), _CHUNK))
-            if not part:
-                raise EOFError("the connection was ended")
-            found += part
-        return bytes(found)
+    def _exactly(self, length: int) -> Generator[int, None, bytes]:
+        while len(self.came) < length:
+            yield length - len(self.came)
+        return self._taken(length)
+
+    def _taken(self, length: int) -> bytes:
+        """Return the first bytes of those that came."""
+        found = bytes(memoryview(self.came)[:length])
+        del self.came[:length]
+        return found
+
+    def fill(self, missing: int) -> None:
+        """Take what has come, or wait for it as the end does: with what is missing what comes behind it, if little."""
+        part = self.end.recv(min(max(missing, _ROOM), _CHUNK))
+        if not part:
+            raise EOFError("the connection was ended")
+        self.came += part
+
+    def _wait_until(self, end: float | None) -> None:
+        """Let the end wait until a moment of the monotonic clock; to set what is set asks the system."""
+        if end is not None or self.end.gettimeout() is not None:
+            self.end.settimeout(_left(end))
 
     def _mark(self, way: int, head: bytes) -> hmac.HMAC | None:
         """Return the HMAC of the next frame that is sent (0) or comes (1), before its content; None without keys."""
@@ -150,10 +180,6 @@ class Line:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def _apart(content: bytes, length: int) -> tuple[bytes, bytes]:
-    return content[:length], content[length:]
 
 
 def _left(end: float | None) -> float | None:
