@@ -8,9 +8,11 @@ import os
 import re
 import shutil
 import socket
+import ssl
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 from threading import Event, Thread
 from typing import NamedTuple
@@ -23,9 +25,10 @@ from fedconvex import FedAvg, Federation, FedSGD, Logistic, Problem, run
 from fedconvex.methods import SCAFFOLD
 from fedconvex.remote import TLS, Exchange, Plain, Roster, SiteWarning, in_process, serve, wire
 from fedconvex.remote import Site as LimitedSite
-from fedconvex.remote.authenticated_lines import FAILED, HELLO, MESSAGE, Keys, Line, Oversized
+from fedconvex.remote.authenticated_lines import ENDED, FAILED, HELLO, MESSAGE, REPLACED, Keys, Line, Oversized
+from fedconvex.remote.listener import Door
 from fedconvex.remote.messages import ASK
-from fedconvex.remote.sockets import unpacked
+from fedconvex.remote.sockets import _entered, unpacked
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "sites.md"
@@ -153,7 +156,7 @@ def test_a_site_knows_how_the_run_has_ended(caplog):
         well = Serving(site, exchange, 0, wait=LONG)
         joined(exchange, 0)
     assert well.end() is None
-    assert caplog.text == ""
+    assert "the line" not in caplog.text
     with pytest.raises(ZeroDivisionError), Exchange(HERE, KNOWN, sites=1) as exchange:
         badly = Serving(site, exchange, 0, wait=LONG)
         joined(exchange, 0)
@@ -521,7 +524,7 @@ def test_certificates_of_the_page_give_every_site_its_place(certificates):
         served = [Serving(sites[k], server, k, shown(folder, f"site{k}")) for k in range(3)]
         result = run(method, Roster.of(make, fed), transport=exchange, rounds=4, tol=0, seed=3)
         assert exchange._members[0].line.end.version() == "TLSv1.3"
-        places = {k: m.thread for k, m in exchange._members.items()}
+        places = dict(exchange._members)
         refused = (
             ("site1", 0, "number must be 1, as the certificate says; got 0"),
             ("far", 7, "number must be below 3"),
@@ -539,7 +542,7 @@ def test_certificates_of_the_page_give_every_site_its_place(certificates):
             serve(sites[0], server.address, shown(other, "site0", folder), 0, wait=0.0)
         with pytest.raises(ValueError, match="the server must show a certificate of this authority"):
             serve(sites[0], server.address, shown(folder, "site0", other), 0, wait=0.0)
-        assert {k: m.thread for k, m in exchange._members.items()} == places  # nobody's place was taken, in mid-run
+        assert exchange._members == places  # nobody's place was taken, in mid-run
     assert [one.end() for one in served] == [None] * 3
     same(result, method, fed, make, 4)
 
@@ -578,6 +581,248 @@ def test_files_of_credentials_are_checked(certificates, tmp_path):
         Exchange(tmp_path / "door", shown(folder, "server"), sites=1)
 
 
+# ---------------------------------------------------------------- one thread for all lines
+
+
+class Echo:
+    """A site that answers what it is asked."""
+
+    def answer(self, message):
+        return dict(message)
+
+
+@pytest.mark.parametrize("secured", [False, True])
+def test_long_messages_travel_both_ways(secured, request):
+    """Longer than what sockets hold, and than a record of TLS."""
+    server, own = KNOWN, [KNOWN.site(k) for k in range(2)]
+    if secured:
+        folder = request.getfixturevalue("certificates")[0]
+        server, own = shown(folder, "server"), [shown(folder, f"site{k}") for k in range(2)]
+    rng = np.random.default_rng(0)
+    asked = {k: {"a": rng.normal(size=n)} for k, n in enumerate((700_001, 3))}
+    with Exchange(("localhost", 0), server, sites=2, deadline=LONG) as exchange:
+        served = [Serving(Echo(), At(("localhost", exchange.address[1])), k, own[k]) for k in range(2)]
+        joined(exchange, 0, 1)
+        for _ in range(2):
+            found = exchange(0, asked)
+            for k in range(2):
+                np.testing.assert_array_equal(found[k]["a"], asked[k]["a"])
+    assert [one.end() for one in served] == [None, None]
+
+
+def test_a_site_that_does_not_read_holds_up_nobody():
+    """Others are asked, and answer; its own line is ended at the deadline."""
+    with Exchange(HERE, KNOWN, sites=2, deadline=1.0) as exchange:
+        line, _ = _entered(exchange.address, KNOWN.site(0), 0)
+        Serving(Echo(), exchange, 1)
+        joined(exchange, 0, 1)
+        deaf = exchange._members[0]
+        asked = {0: {"a": np.zeros(4_000_000)}, 1: {"a": np.ones(1)}}
+        assert exchange(0, asked).keys() == {1}
+        assert deaf.ended.wait(LONG)
+        assert exchange(1, asked).keys() == {1}
+        assert exchange._members.keys() == {1}
+        line.close()
+
+
+def test_a_site_that_sends_byte_by_byte_holds_up_nobody():
+    with Exchange(HERE, KNOWN, sites=2, deadline=LONG) as exchange:
+        line, _ = _entered(exchange.address, KNOWN.site(0), 0)
+        Serving(Echo(), exchange, 1)
+        joined(exchange, 0, 1)
+        others = Event()
+
+        def drip():
+            _, content = line.receive(1 << 20)
+            (frame,) = line.frame(MESSAGE, content)
+            for i in range(len(frame)):
+                if i == len(frame) // 2:
+                    others.wait(LONG)  # the other site has answered in the meantime
+                line.end.sendall(frame[i : i + 1])
+
+        Thread(target=drip, daemon=True).start()
+        answered, plain = [], exchange._note
+
+        def noted(member, content):
+            answered.append(member.number)
+            others.set()
+            plain(member, content)
+
+        exchange._note = noted
+        found = exchange(0, {k: {"a": np.full(3, float(k))} for k in range(2)})
+        assert answered == [1, 0]
+        assert [found[k]["a"][0] for k in range(2)] == [0.0, 1.0]
+        line.close()
+
+
+def test_a_fault_at_one_line_ends_that_line_only(caplog):
+    with Exchange(HERE, KNOWN, sites=2, deadline=LONG) as exchange:
+        served = [Serving(Echo(), exchange, k) for k in range(2)]
+        joined(exchange, 0, 1)
+        broken = exchange._members[0]
+        broken.line.frame = lambda kind, content: 1 / 0
+        broken.ask(b"", 10)
+        assert broken.ended.wait(LONG)
+        assert exchange(0, {1: {"a": np.ones(1)}}).keys() == {1}
+        assert "the line to site 0 is ended" in caplog.text
+    assert served[1].end() is None
+
+
+def lines(exchange, K):
+    """Return connections of K sites that do nothing by themselves, and the server's ends of them."""
+    own = [_entered(exchange.address, KNOWN.site(k), k)[0] for k in range(K)]
+    joined(exchange, *range(K))
+    return own, [exchange._members[k] for k in range(K)]
+
+
+def answer(line):
+    """Answer a request with what it holds."""
+    line.send(MESSAGE, line.receive(1 << 20, LONG)[1])
+
+
+def test_a_site_that_closes_as_it_is_told_to_leave_ends_alone(caplog):
+    """Both in one batch of events: the line has ended before its own event is looked at."""
+    with Exchange(HERE, KNOWN, sites=2, deadline=LONG) as exchange:
+        Serving(Echo(), exchange, 1)
+        leaving = _entered(exchange.address, KNOWN.site(0), 0)[0]
+        joined(exchange, 0, 1)
+        member, board = exchange._members[0], exchange._board
+        member.ask(b"", 10)  # from now on its line is watched
+        answer(leaving)
+        assert exchange(0, {1: {"a": np.ones(1)}}).keys() == {1}
+        until(lambda: member.asked is None or exchange._drain())
+        select, left = board._selector.select, []
+
+        def batch(seconds):
+            ready = select(seconds)
+            if not left and any(key.data is member for key, _ in ready):
+                left.append(member.leave(ENDED))
+            return ready
+
+        board._selector.select = batch
+        leaving.close()
+        assert member.ended.wait(LONG)
+        for t in range(3):
+            assert exchange(t, {1: {"a": np.ones(1)}}).keys() == {1}
+        assert left == [None]
+        assert board.fault is None
+    assert "the line" not in caplog.text
+
+
+@pytest.mark.parametrize("waiting", [False, True])
+def test_who_waits_for_lines_that_are_no_longer_carried_is_told(waiting, caplog):
+    """Nobody hangs: neither who waits already, nor who comes later, nor a site that connects."""
+    with Exchange(HERE, KNOWN, sites=2, deadline=LONG) as exchange:
+        (first,), members = lines(exchange, 1)
+
+        def broken(seconds):
+            raise RuntimeError("planted")
+
+        if waiting:  # it is the caller that carries lines
+            exchange._board.carry(0.0, lambda: False)
+        exchange._board._selector.select = broken
+        if not waiting:
+            exchange._board.wake()
+            assert members[0].ended.wait(LONG)
+        for _ in range(2):
+            with pytest.raises(ConnectionError, match="they were ended: planted"):
+                exchange(0, {0: {"a": np.ones(1)}})
+        assert members[0].ended.is_set()
+        with pytest.raises((EOFError, OSError)):  # after what it was asked
+            while True:
+                first.receive(1 << 20, LONG)
+        late = _entered(exchange.address, KNOWN.site(1), 1)[0]
+        with pytest.raises((EOFError, OSError)):
+            late.receive(10, LONG)
+        members[0].leave(ENDED)
+    exchange._board._thread.join(LONG)
+    assert not exchange._board._thread.is_alive()
+    assert "the lines to all sites are ended" in caplog.text
+    with pytest.raises(ConnectionError, match="planted"):
+        exchange(0, {0: {"a": np.ones(1)}})
+
+
+def test_an_exchange_that_was_closed_says_so():
+    exchange = Exchange(HERE, KNOWN, sites=1, deadline=LONG)
+    exchange.close()
+    with pytest.raises(ConnectionError, match="it was closed"):
+        exchange(0, {0: {"a": np.ones(1)}})
+
+
+def test_what_tls_wanted_to_write_first_is_followed_by_what_was_to_be_read():
+    """The bytes may be with TLS already: no further event tells of them."""
+    with Exchange(HERE, KNOWN, sites=1, deadline=LONG) as exchange:
+        (own,), (member,) = lines(exchange, 1)
+        fill, held = member.line.fill, []
+
+        def through_tls(missing):
+            if not held:
+                fill(missing)
+                held.append(bytes(member.line.came))
+                member.line.came.clear()
+                raise ssl.SSLWantWriteError
+            member.line.came += held[0]
+            member.line.fill = fill
+
+        member.line.fill = through_tls
+        Thread(target=answer, args=(own,), daemon=True).start()
+        assert exchange(0, {0: {"a": np.ones(1)}}).keys() == {0}
+        assert held
+
+
+def test_an_answer_that_came_after_the_deadline_counts_at_the_next_request():
+    """Its site is waited for again, though nobody has looked at its line in between."""
+    with Exchange(HERE, KNOWN, sites=1, deadline=0.1) as exchange:
+        (late,), _ = lines(exchange, 1)
+        assert exchange(0, {0: {"a": np.ones(1)}}) == {}
+        exchange._board._carried = float("inf")  # its own thread does not look
+        exchange._drain()
+        assert exchange._missed(0)
+        answer(late)
+        exchange._drain()
+        assert not exchange._missed(0)
+
+
+def test_hundreds_of_lines_that_close_in_every_way_cost_nobody_else_anything(caplog):
+    """Closed before, while and after they are asked, told to leave, cut, replaced, with half a frame or a wrong one."""
+    rng = np.random.default_rng(0)
+    with Exchange(HERE, KNOWN, sites=5, deadline=LONG) as exchange:
+        steady = Serving(Echo(), exchange, 0)
+        joined(exchange, 0)
+        for t in range(60):
+            own = {k: _entered(exchange.address, KNOWN.site(k), k)[0] for k in range(1, 5)}
+            joined(exchange, *own)
+            members = [exchange._members[k] for k in own]
+            for line, member, ask in zip(own.values(), members, rng.random(4) < 0.6, strict=True):
+                if ask:
+                    member.ask(b"question", 100)
+                way, end = rng.integers(7), line.end
+                if way == 0:
+                    member.leave(ENDED)
+                elif way == 1:
+                    member.line.cut()
+                elif way == 2:
+                    end.send(b"\1\0\0")  # half a head
+                elif way == 3:
+                    end.send(bytes(range(60)))  # a frame of no key
+                elif way == 4:
+                    member.leave(REPLACED)
+                    line.send(MESSAGE, b"an answer")
+                elif way == 5:
+                    continue  # another connection takes its place
+                line.close()
+            found = exchange(t, {0: {"a": np.full(2, float(t))}})
+            assert found[0]["a"][0] == t
+            for k, member in zip(own, members, strict=True):
+                if not member.ended.is_set() and rng.random() < 0.5:
+                    own[k].close()
+        assert exchange._board.fault is None
+        assert exchange(60, {0: {"a": np.ones(1)}}).keys() == {0}
+    assert steady.end() is None
+    assert exchange._board._members == set()
+    assert "the line" not in caplog.text
+
+
 # ---------------------------------------------------------------- strangers
 
 
@@ -608,6 +853,32 @@ def test_strangers_cost_a_bounded_number_of_connections(secured, request, caplog
     assert served.end() is None
     for one in strangers:
         one.close()
+
+
+def test_strangers_that_come_at_once_are_all_counted():
+    class Slow(Door):
+        """Another thread comes between reading the count and setting it, unless they take turns."""
+
+        count = 0
+
+        @property
+        def seen(self):
+            found = self.count
+            time.sleep(0.01)
+            return found
+
+        @seen.setter
+        def seen(self, count):
+            self.count = count
+
+    door = Slow("Door", HERE, KNOWN, 1, lambda number, line: None)
+    threads = [Thread(target=door._refuse, args=("somewhere", "no place")) for _ in range(20)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(LONG)
+    door.close()
+    assert door.count == len(door.strangers) == 20
 
 
 def test_the_address_with_most_connections_loses_its_own():

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -21,61 +21,12 @@ from fedconvex.remote import wire
 from fedconvex.remote.authenticated_lines import ENDED, FAILED, MESSAGE, REPLACED, TAKEN, Line, Oversized
 from fedconvex.remote.listener import Door, address_of
 from fedconvex.remote.messages import LARGEST, refusal
+from fedconvex.remote.switchboard import Member, Switchboard
 from fedconvex.remote.wire import packed
 
 _HANDSHAKE = 10.0  # seconds that a site gives the server to prove who it is
 _TAKEN = "another process of it is connected"
 _BETWEEN = 0.5  # seconds between attempts to reach a server
-
-
-class Member:
-    """The server's end of the line to one site: a thread that sends it a request, and waits for the answer.
-
-    Parameters
-    ----------
-    number : int
-    line : Line
-    events : queue
-        Gets (member, answer), answer None where the line is dead.
-    seconds : float
-        In which a site must have read a request.
-    """
-
-    def __init__(self, number: int, line: Line, events: SimpleQueue[Any], seconds: float) -> None:
-        self.number, self.line, self.events, self.seconds = number, line, events, seconds
-        self.asked: bytes | None = None  # what it owes an answer to
-        self.orders: SimpleQueue[tuple[int, bytes, int]] = SimpleQueue()
-        self.thread = Thread(target=self._work, daemon=True)
-        self.thread.start()
-
-    def ask(self, content: bytes, most: int) -> None:
-        """Send a request; the answer, of at most so many bytes, is an event."""
-        self.asked = content
-        self.orders.put((MESSAGE, content, most))
-
-    def leave(self, kind: int, why: bytes = b"") -> None:
-        """Tell the site, once it owes no answer, that there will be no more, and why."""
-        self.orders.put((kind, why, 0))
-
-    def _work(self) -> None:
-        try:
-            while True:
-                kind, content, most = self.orders.get()
-                self.line.send(kind, content, self.seconds)
-                if kind != MESSAGE:
-                    break
-                try:
-                    kind, answer = self.line.receive(LARGEST, kept=most)
-                except Oversized as error:
-                    answer = packed(refusal(str(error)))
-                if kind != MESSAGE:
-                    break
-                self.events.put((self, answer))
-        except (OSError, EOFError):
-            pass
-        finally:
-            self.line.close()
-            self.events.put((self, None))
 
 
 class Exchange:
@@ -139,8 +90,13 @@ class Exchange:
         self._most: Mapping[int, int] = {}  # bytes of the answers to what is asked
         self._gone: set[int] = set()  # who was not there at the last deadline
         self._events: SimpleQueue[tuple[Member, bytes | None] | None] = SimpleQueue()
+        self._board = Switchboard(self._events)
         self._lock, self._open = Lock(), True
-        self._door = Door("Exchange", where, credentials, self.K, self._come)
+        try:
+            self._door = Door("Exchange", where, credentials, self.K, self._come)
+        except BaseException:
+            self._board.close()
+            raise
         self.address, self.strangers = self._door.address, self._door.strangers
 
     def _come(self, number: int, line: Line) -> None:
@@ -156,17 +112,18 @@ class Exchange:
                     line.send(TAKEN, b"", 1.0)
                 line.close()
                 return
-            self._members[number] = Member(number, line, self._events, max(self.deadline, 0.1))
+            self._members[number] = self._board.member(number, line, max(self.deadline, 0.1))
             if before is not None:
                 before.leave(REPLACED)
                 if before.asked is not None and (older := self._left.get(number)) is not None:
                     older.line.cut()
                 self._left[number] = before
         self._events.put(None)  # somebody is there
+        self._board.wake()
 
     def _has_gone(self, member: Member) -> bool:
-        """Whether nobody is at the other end of a line: while an answer is awaited its own thread notices it."""
-        return not member.thread.is_alive() or (member.asked is None and member.line.is_dead())
+        """Whether nobody is at the other end of a line: while an answer is awaited that is noticed."""
+        return member.ended.is_set() or (member.asked is None and member.line.is_dead())
 
     def __call__(
         self, t: int, requests: Mapping[int, dict[str, np.ndarray]], most: Mapping[int, int] | None = None
@@ -175,25 +132,33 @@ class Exchange:
 
         Nobody waits for sites that missed the last deadline, unless only such sites are asked.
         """
+        self._check_open()
         self._most = most or {}
         end, answers = time.monotonic() + self.deadline, {}  # type: float, dict[int, Any]
         self._drain()
         missed = {k for k in requests if self._missed(k)}
         waited = set(requests) if len(missed) == len(requests) else requests.keys() - missed
         contents: dict[int, bytes] = {}
-        asked: dict[int, Member] = {}
+        asked: dict[int, Member] = {}  # who owes one of these answers
         known = -1
         while len(answers) < len(requests):
             for k in requests.keys() - answers.keys() if len(answers) == known or known < 0 else ():
                 self._ask(k, requests, contents, asked)  # an answer changes nothing for others
-            if not (waited | asked.keys()) - answers.keys():
+            if not (waited or asked):
                 break
             known = len(answers)
-            if not self._next(end, asked, answers):
+            if not self._next(end, asked, answers, waited):
                 break
         self._gone |= {k for k in requests if k not in answers and k not in self._members}
         self._gone -= answers.keys()
         return answers
+
+    def _check_open(self) -> None:
+        """Raise a ConnectionError unless lines are carried."""
+        if not self._board.open:
+            why = self._board.fault or "it was closed"
+            text = f"Exchange: its connections must be open; they were ended: {why}"
+            raise ConnectionError(f"{text}; start the run again from its checkpoint") from self._board.fault
 
     def _ask(self, k: int, requests: Any, contents: dict[int, bytes], asked: dict[int, Member]) -> None:
         """Ask a site that is there, and has not been asked this yet over its present line."""
@@ -208,10 +173,13 @@ class Exchange:
             return  # it owes an answer to something else; else it has been at it since an earlier deadline
         asked[k] = member
 
-    def _next(self, end: float, asked: dict[int, Member], answers: dict[int, Any]) -> bool:
+    def _next(self, end: float, asked: dict[int, Member], answers: dict[int, Any], waited: set[int]) -> bool:
         """Take what comes next: an answer, a line that broke, or somebody new; False after the deadline."""
+        if self._events.empty():
+            self._board.carry(end, lambda: not self._events.empty())
+            self._check_open()
         try:
-            event = self._events.get(timeout=max(end - time.monotonic(), 0.0))
+            event = self._events.get_nowait()
         except Empty:
             return False
         if event is not None:
@@ -222,6 +190,7 @@ class Exchange:
                 del asked[k]
                 if content is not None:
                     answers[k] = unpacked(content)
+                    waited.discard(k)
         return time.monotonic() < end
 
     def _note(self, member: Member, content: bytes | None) -> None:
@@ -235,6 +204,8 @@ class Exchange:
 
     def _drain(self) -> None:
         """Take note of what came since the last request."""
+        if any(member.asked is not None for member in self._members.copy().values()):
+            self._board.carry(0.0, lambda: False)
         with suppress(Empty):
             while True:
                 if (event := self._events.get_nowait()) is not None:
@@ -254,10 +225,8 @@ class Exchange:
             self._members, self._left = {}, {}
         for member in members:
             member.leave(*((ENDED,) if error is None else (FAILED, type(error).__name__.encode())))
-        end = time.monotonic() + self.deadline
-        for member in members:
-            member.thread.join(max(end - time.monotonic(), 0.0))
-            member.line.cut()
+        self._board.carry(time.monotonic() + self.deadline, lambda: all(member.ended.is_set() for member in members))
+        self._board.close()
 
     def __enter__(self) -> Exchange:
         return self
