@@ -207,6 +207,13 @@ def test_theorems_that_cannot_be_checked_are_refused_in_one_sentence(tmp_path, c
     assert message in line
 
 
+def test_a_bound_that_raises_is_a_fault_and_not_a_theorem_that_does_not_apply(file, capsys):
+    file.write_text(CODE.replace("rounds + 4.0", "rounds + (4.0 if constants.K < 3 else float('four'))"))
+    assert main(["verify", "--theorem-file", str(file), "--no-search"]) == 2
+    error = capsys.readouterr().err
+    assert re.search(r"error: \S+ on .+: could not convert string to float: 'four'", error), error
+
+
 def test_a_file_that_is_not_there(tmp_path, capsys):
     assert main(["verify", "--theorem-file", str(tmp_path / "none.py")]) == 2
     assert "--theorem-file" in capsys.readouterr().err

@@ -82,9 +82,9 @@ class FedNova(local_work.LocalWork):
     >>> from fedconvex.datasets import linear_federation
     >>> from fedconvex.methods import FedNova
     >>> problem = Problem(linear_federation(n_clients=3, zeta_star=1.0, seed=0).federation, Squared())
-    >>> unequal = {"step_size": 0.01, "local_steps": (1, 5, 20)}
-    >>> gaps = [run(method(**unequal), problem, rounds=3000).gap for method in (FedNova, FedAvg)]
-    >>> gaps[0] < 0.02 * gaps[1]
+    >>> unequal = {"step_size": 0.05, "local_steps": (1, 5, 20)}
+    >>> gaps = [run(method(**unequal), problem, rounds=150).gap for method in (FedNova, FedAvg)]
+    >>> gaps[0] < 0.03 * gaps[1]
     True
     """
 

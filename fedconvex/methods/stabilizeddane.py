@@ -304,8 +304,8 @@ class SDANE(Stabilised):
     >>> from fedconvex.methods import DANE, SDANE
     >>> problem = Problem(logistic_federation(seed=1).federation, Logistic(), l2=0.001)
     >>> methods = SDANE(step_size=10.0), DANE(step_size=10.0), SDANE(step_size=10.0, accuracy=0.5)
-    >>> [run(method, problem, rounds=400, tol=1e-8).rounds for method in methods]
-    [104, 104, 100]
+    >>> [run(method, problem, rounds=400, tol=1e-4).rounds for method in methods]
+    [38, 38, 36]
     """
 
     command = "sdane"

@@ -28,7 +28,14 @@ from fedconvex.verify.verdicts import Outcome, Verdict, verify
 def carried_out(
     theorem: Theorem, check: Check, seed: int = 0, precision: float = 0.05, most: int = 2048, curves: bool = False
 ) -> Finding:
-    """Return what a check of a theorem finds; with ``curves`` it is followed over the rounds."""
+    """Return what a check of a theorem finds; with ``curves`` it is followed over the rounds.
+
+    Raises
+    ------
+    ValueError
+        If the run or the bound of a check that the theorem comes with fails: a fault of the theorem, and no verdict. On
+        your own problem, where the method may not be able to run, the theorem does not apply.
+    """
     instance, rule = check.instance, check.method or theorem.method
     assert rule is not None
     try:
@@ -38,6 +45,7 @@ def carried_out(
     except (TypeError, ValueError) as error:  # your rows cannot be what the theorem speaks about
         kind = theorem.about(instance.make()).text
         return _refused(theorem, check, f"{theorem.name} does not apply: needs rows that make {kind}, got: {error}")
+    setting = None
     try:
         need_products(theorem.name, problem)  # before rules make steps of its constants
         setting = setting_of(theorem, check, problem, seed)
@@ -49,7 +57,9 @@ def carried_out(
         return _refused(theorem, check, str(error), Outcome.INCONCLUSIVE)
     except AssumptionError as error:  # the method's settings rest on what the theorem asks for
         return _refused(theorem, check, str(error))
-    except ValueError as error:  # the method cannot run on the problem
+    except ValueError as error:
+        if setting is not None and instance.data in ("synthetic", "real"):  # runs and bounds that checks came with
+            raise ValueError(f"{theorem.name} on {instance.name}: {error}") from error
         return _refused(theorem, check, f"{theorem.name} does not apply: needs a method that can run, got: {error}")
     short, words = described(instance, setting, theorem, rule)
     if verdict.bound is None:
