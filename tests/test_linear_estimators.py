@@ -168,6 +168,19 @@ def test_methods_reach_the_solution_within_their_gap(kind, method, rows):
     assert (best.step_size_, len(best.trace_.gap)) == (None, 1)
 
 
+@pytest.mark.parametrize("kind", [FederatedLogisticRegression, FederatedLinearRegression])
+def test_settings_that_exact_solutions_do_not_use_are_checked(kind, rows):
+    X, clients, two, _, z, _ = rows
+    y = two if kind is FederatedLogisticRegression else z
+    for step in (-1.0, 0.0, np.nan, "large", None):
+        with pytest.raises((ValueError, TypeError), match=f"{kind.__name__}.step_size must be "):
+            kind(step_size=step).fit(X, y, clients)
+    with pytest.raises(ValueError, match="cannot be used to seed"):
+        kind(random_state="seven").fit(X, y, clients)
+    usual = kind().fit(X, y, clients).coef_
+    np.testing.assert_array_equal(kind(step_size=0.5, random_state=3).fit(X, y, clients).coef_, usual)
+
+
 def test_fit_does_what_run_does(rows):
     X, clients, y, *_ = rows
     method = FedAvg(step_size=0.2, local_steps=2, batch_size=1, participation=0.6)

@@ -15,6 +15,7 @@ from fedconvex import methods
 from fedconvex._check import bad, flag, real, unknown, whole, wrong_type
 from fedconvex.driver import Status, Trace, run
 from fedconvex.methods.parts.automatic_steps import usual_step
+from fedconvex.methods.parts.step_sizes import StepRule
 
 
 class Fitted(NamedTuple):
@@ -67,6 +68,8 @@ def trained(
     tol = real(f"{who}.tol", estimator.tol, low=0.0, strict=True)
     rounds, goal = whole(f"{who}.max_iter", estimator.max_iter, low=1), tol * scale
     if isinstance(estimator.method, str) and estimator.method == "solve":
+        StepRule(automatic=True)(f"{who}.step_size", estimator.step_size)  # neither is used
+        check_random_state(estimator.random_state)
         best = exact()
         parts = {"round": best.iterations, "value": best.value, "gap": best.gap, "seconds": best.seconds}
         trace = Trace({name: np.array([v]) for name, v in parts.items()})
