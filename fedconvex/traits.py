@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from fedconvex._check import wrong_type
+
 __all__ = [
     "LEAVE_OUT",
     "REFUSE",
@@ -189,6 +191,11 @@ def traits_of(method: Any, problem: Any) -> Traits:
     problem : problem
         That it runs on.
 
+    Raises
+    ------
+    TypeError
+        If the method's ``traits(problem)`` returns something else than `Traits`.
+
     Examples
     --------
     >>> from fedconvex import FedSGD, Problem, Squared
@@ -199,7 +206,11 @@ def traits_of(method: Any, problem: Any) -> Traits:
     (True, ('something',))
     """
     known = callable(getattr(method, "traits", None)) and not isinstance(method, type)
-    return method.traits(problem) if known else Traits()
+    declared = method.traits(problem) if known else Traits()
+    if not isinstance(declared, Traits):
+        who = f"{type(method).__name__}.traits(problem)"
+        raise wrong_type(who, "return Traits", f"{declared!r}", "return Traits(), where nothing is known")
+    return declared
 
 
 def stopping(t: Traits, local: LocalSteps, chance: float) -> Traits:

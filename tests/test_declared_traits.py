@@ -92,3 +92,19 @@ def test_a_wrong_declaration_is_found(monkeypatch):
             test_rounds_of_everybody_are_those_declared("wrong")
     finally:
         del ONE_MODEL["wrong"]
+
+
+def test_traits_that_return_something_else_are_refused_in_words():
+    from fedconvex import FedSGD
+
+    class Silent(FedSGD):
+        """Forgets to return what it declares."""
+
+        def traits(self, problem):
+            super().traits(problem)
+
+    problem = Problem(Federation.from_clients([([[1.0]], [1.0])]), Squared())
+    with pytest.raises(
+        TypeError, match=r"Silent\.traits\(problem\) must return Traits; got None: return Traits\(\), wh"
+    ):
+        traits_of(Silent(step_size=0.1), problem)

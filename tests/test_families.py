@@ -56,6 +56,12 @@ def test_theorems_and_experiments_of_families_are_among_all():
     assert {"multiboost", "boosting-guises", "mocha-har", "har"} < {*EXPERIMENTS}
 
 
+def test_a_family_without_its_folder_is_named(monkeypatch):
+    monkeypatch.setattr(families, "FAMILIES", ("multitask", "kernelised"))
+    with pytest.raises(ModuleNotFoundError, match=r"FAMILY must be in a file of its own; got no .*\.kernelised\.fam"):
+        families.declared()
+
+
 def test_a_constant_that_a_file_lacks_is_named():
     with pytest.raises(TypeError, match=r"fedconvex\.registry: FAMILY must be a Family; got none: write FAMILY = Fam"):
         families.constant("fedconvex.registry", "FAMILY", families.Family)

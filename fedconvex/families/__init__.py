@@ -60,8 +60,16 @@ def constant(module: str, name: str, kind: type) -> Any:
     ------
     TypeError
         If it is missing, or something else.
+    ModuleNotFoundError
+        If there is no such module.
     """
-    found = getattr(import_module(module), name, None)
+    try:
+        found = getattr(import_module(module), name, None)
+    except ModuleNotFoundError as error:
+        if not (error.name and f"{module}.".startswith(f"{error.name}.")):  # what it imports is missing
+            raise
+        text = f"{name} must be in a file of its own; got no {module}: add it, or take its name out of the list"
+        raise ModuleNotFoundError(text, name=error.name) from None
     if type(found) is not kind:
         cure = f"write {name} = {'(Theorem(...),)' if kind is tuple else f'{kind.__name__}(...)'}"
         got = "none" if found is None else type(found).__name__
