@@ -1,5 +1,6 @@
 """Clients of VIRTUAL that are minimised together: no bit depends on who else is there."""
 
+import mpmath as mp
 import numpy as np
 import pytest
 
@@ -9,7 +10,7 @@ from fedconvex.draws import Draws
 from fedconvex.methods import VIRTUAL
 from fedconvex.problems import GaussHermite, GaussianPosteriorProblem, JaakkolaJordan
 from fedconvex.solvers.posteriors import many_energies
-from fedconvex.solvers.posteriors.expected_losses import NormalNoise
+from fedconvex.solvers.posteriors.expected_losses import NormalNoise, gauss_hermite
 from fedconvex.solvers.posteriors.free_energy import Energy, Fit, Rows, minimise
 from fedconvex.solvers.posteriors.gaussians import Gaussian
 from fedconvex.solvers.posteriors.many_energies import at_once, minimise_each
@@ -82,7 +83,9 @@ def test_moments_of_a_row_do_not_depend_on_others():
     rng = np.random.default_rng(2)
     mu, v, y = 3.0 * rng.normal(size=200), rng.uniform(0.0, 4.0, 200), np.where(rng.random(200) < 0.5, 1.0, -1.0)
     every = GaussHermite().moments(mu, v, y)
-    for i in (0, 1, 63, 64, 80, 130, 199):
+    for n in (127, 129, 130):
+        assert all(np.array_equal(a, e[:n]) for a, e in zip(GaussHermite().moments(mu[:n], v[:n], y[:n]), every, strict=True))
+    for i in (0, 1, 63, 64, 127, 128, 130, 199):
         alone = GaussHermite().moments(mu[i : i + 1], v[i : i + 1], y[i : i + 1])
         assert [float(a[0]) for a in alone] == [float(e[i]) for e in every]
 
@@ -97,3 +100,20 @@ def test_a_posterior_that_has_diverged_gives_no_answers():
     reply, memory = method.local(problem, message, clients, method.memory(problem, 2), draws)
     assert np.isfinite(reply.shift[0]).all() and np.isnan(reply.shift[1]).all() and np.isnan(reply.precision[1]).all()
     assert memory.shift[0].any() and not memory.shift[1].any()
+
+
+def test_margins_far_from_zero():
+    """Where e^-m leaves double precision, and where its differences vanish: against 400 digits."""
+    mu, sd = np.array([-5e3, -705.0, 705.0, 500.0, -30.0, 2.0]), np.array([3.0, 2.0, 1e-160, 0.0, 1e-9, 4.0])
+    found = GaussHermite(20).moments(mu, sd * sd, np.ones(6))
+    z, weight = (list(map(mp.mpf, given.tolist())) for given in gauss_hermite(20))
+    with mp.workdps(400):
+        for i, (m, s) in enumerate(zip(mu.tolist(), np.maximum(sd, 1e-100).tolist(), strict=True)):
+            e = [mp.exp(-(m + s * t)) for t in z]
+            value = sum(w * mp.log1p(x) for w, x in zip(weight, e, strict=True))
+            slope = -sum(w * x / (1 + x) for w, x in zip(weight, e, strict=True))
+            bent = -sum(w * t * x / (1 + x) for w, t, x in zip(weight, z, e, strict=True)) / mp.mpf(s)
+            if s == 1e-100:
+                bent = mp.exp(-m) / (1 + mp.exp(-m)) ** 2
+            for got, exact in zip((f[i] for f in found), (value, slope, bent), strict=True):
+                assert abs(got - exact) <= 1e-12 * abs(exact) + 1e-300, (m, s, got, exact)

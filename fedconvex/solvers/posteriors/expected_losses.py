@@ -20,8 +20,9 @@ import numpy as np
 from fedconvex._check import equal_by_type, whole
 
 EPS = float(np.finfo(float).eps)
-_ROWS = 80  # whose nodes are looked at together: small arrays are not given back to the system, and paged in anew
+_ROWS = 128  # whose nodes are looked at together: small arrays are not given back to the system, and paged in anew
 _TINY = 1e-150  # standard deviations whose quotients are their limits
+_LARGE = 700.0  # whose exponential is finite, and far above 1/eps
 
 Moments = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -82,7 +83,7 @@ class GaussHermite(NamedTuple):
         """Return l, dl/dmu and 2 dl/dv, (n,) each: of every row alone, whatever others there are."""
         nodes = gauss_hermite(whole("GaussHermite.nodes", self.nodes, low=2, high=100))
         mean, sd, ends = y * mu, np.sqrt(v), range(0, max(len(mu), 1), _ROWS)
-        pieces = [_at_nodes(mean[a : a + _ROWS, None], sd[a : a + _ROWS, None], *nodes) for a in ends]
+        pieces = [_at_nodes(mean[a : a + _ROWS], sd[a : a + _ROWS], *nodes) for a in ends]
         value, wrong, curvature = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
         return value, -y * wrong, curvature
 
@@ -97,18 +98,34 @@ class GaussHermite(NamedTuple):
 
 
 def _at_nodes(mean: np.ndarray, sd: np.ndarray, z: np.ndarray, weight: np.ndarray) -> Moments:
-    """Return the expectations of log(1 + e^-m) and 1/(1 + e^m), and 2 dl/dv, of margins m of mean and sd (n, 1)."""
-    margin, half = mean + sd * z, z.size // 2  # nodes are symmetric: y sd z has the law of sd z
-    small = np.exp(-np.abs(margin))
-    value = np.sum((np.maximum(-margin, 0.0) + np.log1p(small)) * weight, axis=1)
-    more = 1.0 / (1.0 + small)
-    less, ahead, upper = small * more, margin >= 0.0, z[-half:]
-    wrong = np.where(ahead, less, more)
-    right = np.where(ahead[:, -half:], more[:, -half:], less[:, -half:])
+    """Return the expectations of log(1 + e^-m) and 1/(1 + e^m), and 2 dl/dv, of margins m of mean and sd (n,)."""
+    against, half = -z[:, None] * sd, z.size // 2  # minus the margin; nodes are symmetric: y sd z has the law of sd z
+    against -= mean
+    beyond = None
+    if not against.max() <= _LARGE:  # where e^-m would leave double precision; NaN stays
+        beyond = np.maximum(against - _LARGE, 0.0)
+        np.minimum(against, _LARGE, out=against)
+    odds = np.exp(against, out=against)
+    logs = np.log1p(odds)
+    if beyond is not None:
+        logs += beyond
+    right = 1.0 + odds
+    np.divide(1.0, right, out=right)
+    wrong = np.multiply(odds, right, out=odds)
     # dl/dsd over sd from pairs of nodes -z and z: sigmoid(a) - sigmoid(b) = sigmoid(a) sigmoid(-b) (1 - exp(b - a))
-    reach = np.where(sd > _TINY, -np.expm1(-2.0 * sd * upper) / np.maximum(sd, _TINY), 2.0 * upper)
-    by_sd = wrong[:, half - 1 :: -1] * right * (weight[-half:] * upper)
-    return value, np.sum(wrong * weight, axis=1), np.sum(by_sd * reach, axis=1)
+    upper, width = z[-half:], np.maximum(sd, _TINY)
+    fall = -2.0 * upper[:, None] * width
+    np.expm1(fall, out=fall)
+    fall *= -1.0 / width
+    fall *= wrong[half - 1 :: -1]
+    fall *= right[-half:]
+    return _weighted(weight, logs), _weighted(weight, wrong), _weighted(weight[-half:] * upper, fall)
+
+
+def _weighted(weight: np.ndarray, each: np.ndarray) -> np.ndarray:
+    """Return the sums of each (nodes, n) over the nodes, node by node: they do not depend on other rows."""
+    pair = np.repeat(each, 2, axis=1) if each.shape[1] == 1 else each  # a single row would be summed in another order
+    return np.asarray(np.einsum("j,ji->i", weight, pair))[: each.shape[1]]
 
 
 @equal_by_type
