@@ -4,79 +4,131 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from fedconvex import Logistic
+from fedconvex import Federation, Logistic
 from fedconvex.datasets import logistic_federation
 from fedconvex.draws import Draws
 from fedconvex.methods import VIRTUAL
 from fedconvex.problems import GaussHermite, GaussianPosteriorProblem, JaakkolaJordan
-from fedconvex.solvers.posteriors import many_energies
+from fedconvex.solvers.posteriors import free_energy_rounding, many_energies
 from fedconvex.solvers.posteriors.expected_losses import NormalNoise, gauss_hermite
-from fedconvex.solvers.posteriors.free_energy import Energy, Fit, Rows, minimise
+from fedconvex.solvers.posteriors.free_energy import Energy, Fit, Rows, gradient, minimise, slope_and_curvature
 from fedconvex.solvers.posteriors.gaussians import Gaussian
-from fedconvex.solvers.posteriors.many_energies import at_once, minimise_each
+from fedconvex.solvers.posteriors.many_energies import ManyEnergies, Points, minimise_each
 from fedconvex.solvers.posteriors.mean_steps import RowSpace
 
 D = 4
 SIZES = (9, 2, 30, 5, 1, 12)  # with diagonal precisions, those of fewer than four rows have systems among rows
 
 
-def clients_of(full, seed=0):
-    """Rows and cavities of some clients, and where they start."""
+PRIVATE = [False, True]
+
+
+def clients_of(full, private, seed=0):
+    """Rows, cavities and starting points of some clients, and the prior of their private parameters."""
     rng = np.random.default_rng(seed)
-    rows, cavities = [], []
+    gaussian = lambda m, P: Gaussian(m, P * np.eye(D) if full else np.full(D, P))  # noqa: E731
+    rows, cavities, starts = [], [], []
     for n in SIZES:
         y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
         held = rng.normal(size=n), rng.uniform(0.0, 1.0, n)  # of the scores
         rows.append(Rows(rng.normal(size=(n, D)), y, rng.uniform(0.5, 2.0, n), *held))
         A = rng.normal(size=(D, D))
         cavities.append(Gaussian(rng.normal(size=D), A @ A.T + np.eye(D) if full else rng.uniform(0.5, 3.0, D)))
-    return rows, cavities, Gaussian(np.full(D, 0.3), 2.0 * np.eye(D) if full else np.full(D, 2.0))
+        starts.append((gaussian(np.full(D, 0.3), 2.0), (gaussian(rng.normal(size=D), 3.0),) * private))
+    return rows, cavities, starts, gaussian(np.zeros(D), 1.5) if private else None
 
 
 def same(a, b):
     """Whether two fits have the same bits."""
-    (da, Pa), (db, Pb) = a.directions[0], b.directions[0]
-    pairs = zip((*a.q, a.value, a.gradient, a.size, da, Pa), (*b.q, b.value, b.gradient, b.size, db, Pb), strict=True)
+    pairs = [(a[name], b[name]) for name in range(2, 5)]
+    for one, other in ((a.q, b.q), *zip(a.c, b.c, strict=True), *zip(a.directions, b.directions, strict=True)):
+        pairs += zip(one, other, strict=True)
     return all(np.array_equal(x, y) for x, y in pairs)
 
 
 @pytest.mark.parametrize("expected", [GaussHermite(20), JaakkolaJordan(), NormalNoise(0.7)])
 @pytest.mark.parametrize("full", [False, True])
-def test_minimisers_are_those_of_every_client_alone(full, expected, monkeypatch):
-    rows, cavities, start = clients_of(full)
-    systems = [Energy.of(p, None, [mine], expected).systems for p, mine in zip(cavities, rows, strict=True)]
+@pytest.mark.parametrize("private", PRIVATE)
+def test_minimisers_are_those_of_every_client_alone(full, private, expected, monkeypatch):
+    rows, cavities, starts, own = clients_of(full, private)
+    systems = [Energy.of(p, own, [mine], expected).systems for p, mine in zip(cavities, rows, strict=True)]
     assert [isinstance(s, RowSpace) for s in systems] == [not full and n < D for n in SIZES]
-    together = minimise_each(cavities, rows, expected, start)
+    together = minimise_each(cavities, own, rows, expected, starts)
     monkeypatch.setattr(many_energies, "_ROWS", 40)
-    assert all(same(a, b) for a, b in zip(minimise_each(cavities, rows, expected, start), together, strict=True))
-    for p, mine, fit in zip(cavities, rows, together, strict=True):
-        assert same(minimise_each([p], [mine], expected, start)[0], fit)
-        one = minimise(p, None, [mine], expected, (start, ()))
-        np.testing.assert_allclose(fit.q.mean, one.q.mean, rtol=1e-10, atol=1e-11)
-        np.testing.assert_allclose(fit.q.precision, one.q.precision, rtol=1e-10, atol=1e-11)
+    again = minimise_each(cavities, own, rows, expected, starts)
+    assert all(same(a, b) for a, b in zip(again, together, strict=True))
+    for p, mine, start, fit in zip(cavities, rows, starts, together, strict=True):
+        assert same(minimise_each([p], own, [mine], expected, [start])[0], fit)
+        one = minimise(p, own, [mine], expected, start)
+        for a, b in zip((fit.q, *fit.c), (one.q, *one.c), strict=True):
+            np.testing.assert_allclose(a.mean, b.mean, rtol=1e-10, atol=1e-11)
+            np.testing.assert_allclose(a.precision, b.precision, rtol=1e-10, atol=1e-11)
         assert fit.value == pytest.approx(one.value, rel=1e-12, abs=1e-12) and fit.gradient <= 1e-10 * fit.size
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_points_are_measured_as_one_by_one(full):
-    rows, cavities, start = clients_of(full, 1)
-    energies = [Energy.of(p, None, [mine], GaussHermite(20)) for p, mine in zip(cavities, rows, strict=True)]
-    for energy, fit in zip(energies, at_once(energies, [start] * len(energies)), strict=True):
-        one = energy.at(start, ())
+@pytest.mark.parametrize("private", PRIVATE)
+def test_points_are_measured_as_one_by_one(full, private):
+    rows, cavities, starts, own = clients_of(full, private, 1)
+    several = [k for k, n in enumerate(SIZES) if n >= D]
+    stack = lambda blocks: Points(*(np.array([[g[i] for g in each] for each in blocks]) for i in (0, 1)))  # noqa: E731
+    prior = stack([(cavities[k], own) if private else (cavities[k],) for k in several])
+    many = ManyEnergies(prior, [rows[k] for k in several], GaussHermite(20))
+    found, failed = many.measured(np.arange(len(several)), stack([(starts[k][0], *starts[k][1]) for k in several]))
+    assert not failed
+    for i, k in enumerate(several):
+        one = Energy.of(cavities[k], own, [rows[k]], GaussHermite(20)).at(*starts[k])
         for name in ("value", "gradient", "size"):
-            assert getattr(fit, name) == pytest.approx(getattr(one, name), rel=1e-13)
-        for a, b in zip(fit.directions[0], one.directions[0], strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13)
+            assert getattr(found, name)[i] == pytest.approx(getattr(one, name), rel=1e-13)
+        for a, b in zip(zip(found.step[i], found.towards[i], strict=True), one.directions, strict=True):
+            np.testing.assert_allclose(a[0], b[0], rtol=1e-12, atol=1e-13)
+            np.testing.assert_allclose(a[1], b[1], rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_one_that_fails_changes_no_other(full):
-    rows, cavities, start = clients_of(full)
-    before = minimise_each(cavities, rows, GaussHermite(20), start)
+@pytest.mark.parametrize("private", PRIVATE)
+def test_one_that_fails_changes_no_other(full, private):
+    rows, cavities, starts, own = clients_of(full, private)
+    before = minimise_each(cavities, own, rows, GaussHermite(20), starts)
     bad = [cavities[0]._replace(precision=-cavities[0].precision), *cavities[1:]]
-    failed, *others = minimise_each(bad, rows, GaussHermite(20), start)
+    failed, *others = minimise_each(bad, own, rows, GaussHermite(20), starts)
     assert isinstance(failed, (np.linalg.LinAlgError, ValueError))
     assert all(isinstance(fit, Fit) and same(fit, old) for fit, old in zip(others, before[1:], strict=True))
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_extrapolation_by_triangles_is_least_squares(full):
+    """With dependent steps too, and more steps than numbers."""
+    rng = np.random.default_rng(3)
+    for shape in ((3, 4, 12), (2, 7, 4)):
+        rows = rng.normal(size=shape)
+        rows[1, 2] = 2.0 * rows[1, 0] if full else rows[1, 2]
+        for found, mine in zip(many_energies._least_squares(rows), rows, strict=True):
+            exact = np.linalg.lstsq(mine[:-1].T, mine[-1], rcond=1e-10)[0]
+            np.testing.assert_allclose(found, exact, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("covariance", ["diagonal", "full"])
+@pytest.mark.parametrize("private", [None, 2.0])
+def test_certificates_do_not_depend_on_who_is_looked_at_together(covariance, private, monkeypatch):
+    """Clients of unequal sizes, all at once and one by one; and the norm is that of the gradient, but for rounding."""
+    rng = np.random.default_rng(5)
+    pairs = [(X, np.where(X[:, 0] > 0.0, 1.0, -1.0)) for X in (rng.normal(size=(n, D)) for n in (7, 4, 7, 9, 7))]
+    fed = Federation.from_clients(pairs)
+    problem = GaussianPosteriorProblem(fed, Logistic(), private_precision=private, covariance=covariance)
+    full, P = covariance == "full", rng.uniform(1.0, 2.0, D)
+    found = problem.posterior(Gaussian(rng.normal(size=D), np.diag(P) if full else P))
+    square, slopes, curvatures = 0.0, np.zeros(D), 0.0
+    for rows, c in problem.blocks(found.private):
+        _, g, H = slope_and_curvature(problem.expected, rows, found.q, c, full)
+        slopes, curvatures = slopes + g, curvatures + H
+        square += 0.0 if c is None else gradient(c, problem.private, g, H).square
+    square += gradient(found.q, problem.prior, slopes, curvatures).square
+    assert square < 2.0 * problem.tau * found.gap < square * (1.0 + 1e-10)
+    monkeypatch.setattr(free_energy_rounding, "_ROWS", 1)
+    monkeypatch.setattr(many_energies, "_ROWS", 1)
+    again = problem.posterior(found.q)
+    assert (again.value, again.gap, again.rounding) == (found.value, found.gap, found.rounding)
 
 
 def test_moments_of_a_row_do_not_depend_on_others():
@@ -84,7 +136,9 @@ def test_moments_of_a_row_do_not_depend_on_others():
     mu, v, y = 3.0 * rng.normal(size=200), rng.uniform(0.0, 4.0, 200), np.where(rng.random(200) < 0.5, 1.0, -1.0)
     every = GaussHermite().moments(mu, v, y)
     for n in (127, 129, 130):
-        assert all(np.array_equal(a, e[:n]) for a, e in zip(GaussHermite().moments(mu[:n], v[:n], y[:n]), every, strict=True))
+        assert all(
+            np.array_equal(a, e[:n]) for a, e in zip(GaussHermite().moments(mu[:n], v[:n], y[:n]), every, strict=True)
+        )
     for i in (0, 1, 63, 64, 127, 128, 130, 199):
         alone = GaussHermite().moments(mu[i : i + 1], v[i : i + 1], y[i : i + 1])
         assert [float(a[0]) for a in alone] == [float(e[i]) for e in every]
@@ -117,3 +171,14 @@ def test_margins_far_from_zero():
                 bent = mp.exp(-m) / (1 + mp.exp(-m)) ** 2
             for got, exact in zip((f[i] for f in found), (value, slope, bent), strict=True):
                 assert abs(got - exact) <= 1e-12 * abs(exact) + 1e-300, (m, s, got, exact)
+
+
+@pytest.mark.parametrize("private", [None, 2.0])
+def test_parts_of_the_gradient_of_several_clients(private):
+    made = logistic_federation(n_clients=3, n_features=2, rows_per_client=5, seed=0)
+    problem = GaussianPosteriorProblem(made.federation, Logistic(), private_precision=private, covariance="full")
+    q = Gaussian(np.array([0.3, -1.0]), np.array([[2.0, 0.5], [0.5, 1.0]]))
+    together = problem.gradient_parts(q, np.array([2, 0]))
+    for i, k in enumerate((2, 0)):
+        for many, one in zip(together, problem.gradient_parts(q, k), strict=True):
+            np.testing.assert_array_equal(many[i], one)

@@ -41,8 +41,8 @@ from fedconvex.methods.parts import participation
 from fedconvex.problems import FederatedProblem, Measure
 from fedconvex.problems.protocol import POSTERIOR
 from fedconvex.solvers import damping
-from fedconvex.solvers.posteriors.free_energy import Fit, Rows, gradient, minimise, natural_step
-from fedconvex.solvers.posteriors.gaussians import Gaussian, natural, pack, packed_size, unpack
+from fedconvex.solvers.posteriors.free_energy import Fit, Rows, gradient, natural_step
+from fedconvex.solvers.posteriors.gaussians import Gaussian, natural, natural_each, pack, packed_size, unpack
 from fedconvex.solvers.posteriors.many_energies import minimise_each
 from fedconvex.traits import LEAVE_OUT, REFUSE, Traits
 from fedconvex.words import Words, counted
@@ -269,15 +269,17 @@ class VIRTUAL(CheckedFields):
             rho = message.rho[i, 0] if message.rho.size else self._given(int(draws.trajectory[i]))
             s = unpack(message.precision[i], d, problem.diagonal), message.shift[i]
             mine = draws._replace(trajectory=draws.trajectory[i : i + 1])
-            for j, change in enumerate(self._changes(problem, clients[i], s, memory, (rows[i, 0], columns[i]), mine)):
-                if change is None:  # what has diverged: the answer stays NaN
-                    continue
+            changes = self._changes(problem, clients[i], s, memory, (rows[i, 0], columns[i]), mine)
+            there = [j for j, change in enumerate(changes) if change is not None]  # not what has diverged: that is NaN
+            if asks and there:
                 try:
-                    if asks:
-                        parts = problem.gradient_parts(natural(*s), int(clients[i, j]))
-                        reply.slope[i, j], reply.curvature[i, j] = parts
+                    parts = problem.gradient_parts(natural(*s), clients[i, there])
+                    reply.slope[i, there], reply.curvature[i, there] = parts
                 except (np.linalg.LinAlgError, ValueError):
                     continue
+            for j in there:
+                change = changes[j]
+                assert change is not None
                 at = rows[i, 0], columns[i, j]
                 reply.precision[i, j], reply.shift[i, j] = rho * pack(change[0]), rho * change[1]  # 6
                 memory.precision[at] += reply.precision[i, j]
@@ -302,50 +304,54 @@ class VIRTUAL(CheckedFields):
         self, problem: Any, clients: np.ndarray, s: Any, memory: Memory, places: Any, draws: Draws
     ) -> list[tuple[np.ndarray, np.ndarray] | None]:
         """Return q_k/s of every client in natural parameters, None of what diverged, and keep the c_k."""
-        out: list[Any] = []
-        for k, column in zip(clients.tolist(), places[1].tolist(), strict=True):
-            pause()
-            at = places[0], column
-            try:
-                q, cavity = natural(*s), self._cavity(problem, s, memory, at)  # 3
-                together = self._at_once(problem)
-                out.append(cavity if together else self._refined(problem, k, s, cavity, memory, at, draws))
-            except (np.linalg.LinAlgError, ValueError):
-                out.append(None)
-        mine = [j for j, cavity in enumerate(out) if cavity is not None]
-        if self._at_once(problem) and mine:
-            rows = [problem.rows[k] for k in clients[mine].tolist()]
-            fits = minimise_each([out[j] for j in mine], rows, problem.expected, q)  # 4
-            for j, fit in zip(mine, fits, strict=True):
-                out[j] = (fit.q.precision - s[0], fit.q.shift - s[1]) if isinstance(fit, Fit) else None
+        (q,), out = natural_each(s[0][None], s[1][None]), list[Any]([None] * len(clients))
+        if q is None:
+            return out
+        starts = self._starts(problem, q, memory, places)
+        cavities = self._cavities(problem, s, memory, places)  # 3
+        mine = {j: cavity for j, cavity in enumerate(cavities) if cavity is not None}
+        if self.local_steps is self.epochs is None:
+            rows, begin = [problem.rows[k] for k in clients[list(mine)]], [starts[j] for j in mine]
+            found = minimise_each(list(mine.values()), problem.private, rows, problem.expected, begin)  # 4
+            ends = [(fit.q, fit.c) if isinstance(fit, Fit) else None for fit in found]
+        else:
+            ends = [self._stepped(problem, int(clients[j]), cavity, starts[j], draws) for j, cavity in mine.items()]
+        for j, end in zip(mine, ends, strict=True):
+            if end is not None:
+                q, c = end
+                out[j] = q.precision - s[0], q.shift - s[1]
+                for own in c:
+                    at = places[0], places[1][j]
+                    memory.c_mean[at], memory.c_precision[at] = own.mean, pack(own.precision)
         return out
 
-    def _at_once(self, problem: Any) -> bool:
-        """Whether clients minimise, and have nothing of their own: then all of them at once."""
-        return problem.private is None and self.local_steps is self.epochs is None
+    @staticmethod
+    def _cavities(problem: Any, s: Any, memory: Memory, places: Any) -> list[Gaussian | None]:
+        """Return s/t_k of every client, None where there is none."""
+        d, diagonal = problem.federation.d, problem.diagonal
+        precisions, shifts = s[0] - unpack(memory.precision[places], d, diagonal), s[1] - memory.shift[places]
+        return natural_each(precisions, shifts)
 
     @staticmethod
-    def _cavity(problem: Any, s: Any, memory: Memory, at: Any) -> Gaussian:
-        d, diagonal = problem.federation.d, problem.diagonal
-        return natural(s[0] - unpack(memory.precision[at], d, diagonal), s[1] - memory.shift[at])
+    def _starts(problem: Any, q: Gaussian, memory: Memory, places: Any) -> list[tuple[Gaussian, tuple[Gaussian, ...]]]:
+        """Return s and the last c_k of every client."""
+        if problem.private is None:
+            return [(q, ())] * len(places[1])
+        precisions = unpack(memory.c_precision[places], problem.federation.d, problem.diagonal)
+        return [(q, (Gaussian(m, P),)) for m, P in zip(memory.c_mean[places], precisions, strict=True)]
 
-    def _refined(
-        self, problem: Any, k: int, s: Any, cavity: Gaussian, memory: Memory, at: Any, draws: Draws
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return q_k/s in natural parameters, and keep c_k."""
-        q, c = natural(*s), None
-        if problem.private is not None:
-            c = Gaussian(memory.c_mean[at], unpack(memory.c_precision[at], problem.federation.d, problem.diagonal))
-        if self.local_steps is self.epochs is None:
-            start = q, () if c is None else (c,)
-            best = minimise(cavity, problem.private, [problem.rows[k]], problem.expected, start)  # 4
-            q, c = best.q, best.c[0] if c is not None else None
-        else:
+    def _stepped(
+        self, problem: Any, k: int, cavity: Gaussian, start: tuple[Gaussian, tuple[Gaussian, ...]], draws: Draws
+    ) -> tuple[Gaussian, tuple[Gaussian, ...]] | None:
+        """Return client k's q and c after its natural gradient steps, None of what diverged."""
+        q, c = start[0], start[1][0] if start[1] else None
+        pause()
+        try:
             for some in self._batches(problem, k, draws):
                 q, c = natural_step(cavity, problem.private, some, problem.expected, q, c, self.step_size)  # 5
-        if c is not None:
-            memory.c_mean[at], memory.c_precision[at] = c.mean, pack(c.precision)
-        return q.precision - s[0], q.shift - s[1]
+        except (np.linalg.LinAlgError, ValueError):
+            return None
+        return q, () if c is None else (c,)
 
     def _given(self, trajectory: int) -> float:
         return float(self.rho[trajectory] if isinstance(self.rho, tuple) else self.rho)

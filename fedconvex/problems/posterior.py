@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,9 +19,16 @@ from fedconvex.problems.gaussian_posterior import ExactPosterior, GaussianPoster
 from fedconvex.problems.protocol import POSTERIOR, ClientWeights, Measure, check_loss, client_weights
 from fedconvex.solvers import damping
 from fedconvex.solvers.posteriors.expected_losses import ExpectedLoss, GaussHermite, JaakkolaJordan, NormalNoise
-from fedconvex.solvers.posteriors.free_energy import Rows, minimise, slope_and_curvature
-from fedconvex.solvers.posteriors.free_energy_rounding import Block, gradient_bound, least_eigenvalue, root_error
+from fedconvex.solvers.posteriors.free_energy import Fit, Rows, minimise, slope_and_curvature
+from fedconvex.solvers.posteriors.free_energy_rounding import (
+    Block,
+    all_parts,
+    gradient_bound,
+    least_eigenvalue,
+    root_error,
+)
 from fedconvex.solvers.posteriors.gaussians import Gaussian, divergence, natural, pack, unpack
+from fedconvex.solvers.posteriors.many_energies import minimise_each
 from fedconvex.solvers.solution import DIRECT_SIZE, Solution
 
 _LEAST, _MOST = 1e-30, 1e30  # of precisions, noise, features and labels: products of them stay in double precision
@@ -155,7 +162,7 @@ class GaussianPosteriorProblem(ClientWeights):
             float(p.precision.min() if self.diagonal else np.linalg.eigvalsh(p.precision)[0]) for p in priors
         )
         self.certified_tau = min(least_eigenvalue(p.precision) for p in priors)
-        self._root_errors = [root_error(p) for p in priors]
+        self._root_errors = [float(root_error(p)) for p in priors]
 
     def _likelihood(self, expectation: Any) -> ExpectedLoss:
         who = "GaussianPosteriorProblem"
@@ -244,22 +251,32 @@ class GaussianPosteriorProblem(ClientWeights):
 
     def adapted(self, q: Gaussian) -> tuple[Gaussian, ...]:
         """Return the best c_k of every client for a given q; () without private parameters."""
-        return tuple(self._adapt(q, rows) for rows in self.rows) if self.private is not None else ()
+        return self._adapt(q, self.rows) if self.private is not None else ()
 
     def adapt(self, q: Gaussian, k: int) -> Gaussian:
         """Return the best c_k of one client for a given q."""
-        return self._adapt(q, self.rows[k])
+        return self._adapt(q, self.rows[k : k + 1])[0]
 
-    def _adapt(self, q: Gaussian, rows: Rows) -> Gaussian:
-        mu, v = q.scores(rows.X)
-        return minimise(self.private, None, [rows._replace(mean=mu, variance=v)], self.expected).q
+    def _adapt(self, q: Gaussian, clients: Sequence[Rows]) -> tuple[Gaussian, ...]:
+        root, K = q.root, len(clients)
+        scores = [q.scores(rows.X, root) for rows in clients]
+        held = [rows._replace(mean=mu, variance=v) for rows, (mu, v) in zip(clients, scores, strict=True)]
+        found = minimise_each([self.private] * K, None, held, self.expected, [(self.private, ())] * K)
+        for fit in found:
+            if not isinstance(fit, Fit):
+                raise fit
+        return tuple(fit.q for fit in found if isinstance(fit, Fit))
 
-    def gradient_parts(self, q: Gaussian, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return client k's X'l' (d,) and packed curvature at q, its c_k adapted: its part of the gradient."""
-        rows = self.rows[k]
-        c = None if self.private is None else self._adapt(q, rows)
-        _, g, H = slope_and_curvature(self.expected, rows, q, c, not self.diagonal)
-        return g, pack(H)
+    def gradient_parts(self, q: Gaussian, k: int | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return client k's X'l' (d,) and packed curvature at q, its c_k adapted: its part of the gradient.
+
+        For an array of clients, those of each of them, with a first axis.
+        """
+        mine, full = [self.rows[j] for j in np.ravel(k)], not self.diagonal
+        c = [None] * len(mine) if self.private is None else self._adapt(q, mine)
+        found = [slope_and_curvature(self.expected, r, q, ck, full) for r, ck in zip(mine, c, strict=True)]
+        slope, H = np.array([g for _, g, _ in found]), np.array([pack(H) for _, _, H in found])
+        return (slope[0], H[0]) if np.ndim(k) == 0 else (slope, H)
 
     def posterior(self, state: Any) -> GaussianPosterior:
         """Return the posterior of a state of VIRTUAL (one trajectory) with the best c_k for it, certified.
@@ -291,17 +308,19 @@ class GaussianPosteriorProblem(ClientWeights):
     def _certified(self, q: Gaussian, private: tuple[Gaussian, ...] | None = None) -> GaussianPosterior:
         """Return q with its free energy and certificate, and with the best c_k unless some are given."""
         c = self.adapted(q) if private is None else private
-        parts = [slope_and_curvature(self.expected, r, q, ck, not self.diagonal) for r, ck in self.blocks(c)]
-        value = divergence(q, self.prior) + sum(divergence(ck, self.private) for ck in c)
-        value = sum((v for v, _, _ in parts), value)
-        slope = sum((g for _, g, _ in parts), np.zeros(self.federation.d))
-        H = sum((Hk for _, _, Hk in parts), np.zeros_like(self.prior.precision))
-        own, left = [(ck, self.private, g, Hk) for ck, (_, g, Hk) in zip(c, parts, strict=bool(c))], self._root_errors
-        blocks = [Block(q, self.prior, slope, H, left[0]), *(Block(*given, left[-1]) for given in own)]
-        size, off = gradient_bound(self.expected, self.rows, blocks)
-        tau = self.certified_tau
-        gap = size * size / (2.0 * tau) if tau > 0.0 else math.inf
-        return GaussianPosterior(self, q, c, float(value), gap, off)
+        q1, each = (Gaussian(*(np.array(v) for v in zip(*some, strict=True))) if some else None for some in ((q,), c))
+        stacks = [(g, root_error(g)) for g in (q1, each) if g is not None]
+        parts, offs = all_parts(self.expected, self.rows, stacks, not self.diagonal)
+        value = float(divergence(q, self.prior) + parts.value.sum())
+        value += 0.0 if each is None else float(divergence(each, self.private).sum())
+        if not (self.certified_tau > 0.0 and all(np.isfinite(error).all() for _, error in stacks)):
+            return GaussianPosterior(self, q, c, value, math.inf, math.inf)
+        slope, H, left = parts.slope.sum(axis=0), parts.curvature.sum(axis=0), self._root_errors
+        blocks = [(Block(q, self.prior, slope, H, left[0]), stacks[0][1][0])]
+        if each is not None:
+            blocks.append((Block(each, self.private, *parts[1:], left[-1]), stacks[1][1]))
+        size, off = gradient_bound(offs, blocks)
+        return GaussianPosterior(self, q, c, value, size * size / (2.0 * self.certified_tau), off)
 
     def measure(self, precision: np.ndarray, shift: np.ndarray) -> Measure:
         """Free energies of R posteriors in packed natural parameters, with the best c_k, and certified gaps."""

@@ -13,9 +13,9 @@ import numpy as np
 from fedconvex.problems import Measure
 from fedconvex.remote.kinds import Arrays, Kind, Shapes, check_models
 from fedconvex.solvers.certificates.row_rounding import EPS
-from fedconvex.solvers.posteriors.free_energy import slope_and_curvature
-from fedconvex.solvers.posteriors.free_energy_rounding import Block, Off, block_bound, client_off, root_error
-from fedconvex.solvers.posteriors.gaussians import divergence, natural, pack, packed_size, unpack
+from fedconvex.solvers.posteriors.free_energy import Rows
+from fedconvex.solvers.posteriors.free_energy_rounding import Block, Parts, block_bound, root_error, some_parts
+from fedconvex.solvers.posteriors.gaussians import Gaussian, divergence, natural, pack, packed_size, unpack
 
 
 def report(problem: Any, k: int, asked: Arrays) -> dict[str, np.ndarray]:
@@ -34,18 +34,22 @@ def report(problem: Any, k: int, asked: Arrays) -> dict[str, np.ndarray]:
         try:
             q = natural(unpack(precision[r], d, problem.diagonal), shift[r])
             c = None if problem.private is None else problem.adapt(q, k)
-            value, slope, H = slope_and_curvature(problem.expected, rows, q, c, full)
-            blocks = [(p, root_error(p)) for p in (q, c) if p is not None]
-            if not np.isfinite([root for _, root in blocks]).all():
+            stacks = [Gaussian(p.mean[None], p.precision[None]) for p in (q, c) if p is not None]
+            blocks = [(p, root_error(p)) for p in stacks]
+            if not all(np.isfinite(root).all() for _, root in blocks):
                 continue
-            off = client_off(problem.expected, rows, blocks, full, terms)
-            own = 0.0, 0.0
+            one = Rows(*(v[None] for v in rows[:3]))
+            parts, off = (
+                Parts(*(v[0] for v in some)) for some in some_parts(problem.expected, one, blocks, full, terms)
+            )
+            value, own = parts.value, 0.0
             if c is not None:
-                value += divergence(c, problem.private)
-                own = block_bound(Block(c, problem.private, slope, H, root_error(problem.private)), blocks[1][1], off)
+                value = value + divergence(c, problem.private)
+                block = Block(c, problem.private, *parts[1:], root_error(problem.private))
+                own = block_bound(block, blocks[1][1][0], off)[0]
         except (np.linalg.LinAlgError, ValueError):
             continue
-        found = value, slope, pack(H), *off[:2], pack(off.curvature), own[0]
+        found = value, parts.slope, pack(parts.curvature), *off[:2], pack(off.curvature), own
         for a, v in zip(out.values(), found, strict=True):
             a[r] = v
     return out
@@ -65,7 +69,7 @@ def measure(roster: Any, precision: np.ndarray, shift: np.ndarray) -> Measure | 
         try:
             q = natural(unpack(precision[r], d, problem.diagonal), shift[r])
             H, unsure = (unpack(total[name][r], d, problem.diagonal) for name in ("curvature", "curvature_off"))
-            off = Off(float(total["off"][r]), total["slope_off"][r], unsure)
+            off = Parts(float(total["off"][r]), total["slope_off"][r], unsure)
             block = Block(q, problem.prior, total["slope"][r], H, root_error(problem.prior))
             norm = block_bound(block, root_error(q), off)[0]
         except (np.linalg.LinAlgError, ValueError):  # not positive definite, or not finite

@@ -11,7 +11,7 @@ convex; and tr(P CC')/2 is strongly convex with the modulus lambda_min(P).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -22,10 +22,10 @@ from fedconvex.solvers.posteriors.expected_losses import ExpectedLoss
 from fedconvex.solvers.posteriors.gaussians import Gaussian, dense, divergence, natural, pack, times, unpack
 from fedconvex.solvers.posteriors.mean_steps import Columns, RowSpace
 
-_STEPS = 200  # of Newton's kind at most; a dozen is usual
-_MEMORY = 8  # points that steps are extrapolated from
-_EXACT = 1e-12  # of the sizes of a gradient's terms: little more than rounding leaves
-_ROUGH = 1e-9  # gradients above this share of their terms' sizes can be lowered
+STEPS = 200  # of Newton's kind at most; a dozen is usual
+MEMORY = 8  # points that steps are extrapolated from
+EXACT = 1e-12  # of the sizes of a gradient's terms: little more than rounding leaves
+ROUGH = 1e-9  # gradients above this share of their terms' sizes can be lowered
 
 
 class Rows(NamedTuple):
@@ -126,15 +126,28 @@ def minimise(
     others the steps are extrapolated (Anderson 1965) wherever that lowers the gradient.
     """
     energy = Energy.of(prior, private, clients, expected)
-    search = energy.search(*(start or (prior, [private] * len(clients) if private is not None else [])))
-    point = next(search)
-    while True:
-        try:
-            point = search.send(energy.at(*point))
-        except StopIteration as end:
-            return end.value
-        except np.linalg.LinAlgError as error:
-            point = search.throw(error)
+    q, c = start or (prior, [private] * len(clients) if private is not None else [])
+    here = energy.at(q, tuple(c))
+    past: list[tuple[np.ndarray, np.ndarray]] = []
+    for _ in range(STEPS):
+        pause()
+        if not here.gradient > EXACT * here.size:
+            break
+        past = [*past[-MEMORY:], _vectors(here)]
+        jump = energy.extrapolated(here, past)
+        if jump is not None and jump.gradient < 0.9 * here.gradient:
+            here = jump
+            continue
+        noise = EXACT * (1.0 + abs(here.value))
+        share, there = 1.0, energy.stepped(here, 1.0)
+        rough = here.gradient > ROUGH * here.size  # where values that are equal up to rounding say nothing yet
+        while not _better(there, here, noise) and (rough or there.value > here.value + noise) and share > 1e-6:
+            share *= 0.5
+            there = energy.stepped(here, share)
+        if not _better(there, here, noise):
+            break
+        here = there
+    return here
 
 
 def _systems(
@@ -165,9 +178,6 @@ def _vectors(here: Fit) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(point), np.concatenate(way)
 
 
-Point = tuple[Gaussian, tuple[Gaussian, ...]]  # q and the c_k
-
-
 class Energy(NamedTuple):
     """The free energy of some clients as a function of q and the c_k."""
 
@@ -181,34 +191,6 @@ class Energy(NamedTuple):
     def of(cls, prior: Gaussian, private: Gaussian | None, clients: Sequence[Rows], expected: ExpectedLoss) -> Energy:
         """Return the free energy that `minimise` minimises."""
         return cls(prior, private, clients, expected, _systems(prior, private, clients, expected))
-
-    def search(self, q: Gaussian, c: Sequence[Gaussian]) -> Generator[Point, Fit, Fit]:
-        """Yield the points of a minimisation, to be sent their fits, or thrown a LinAlgError; return the last one."""
-        here = yield q, tuple(c)
-        past: list[tuple[np.ndarray, np.ndarray]] = []
-        for _ in range(_STEPS):
-            pause()
-            if not here.gradient > _EXACT * here.size:
-                break
-            past = [*past[-_MEMORY:], _vectors(here)]
-            if len(past) > 2:
-                try:
-                    jump = yield self.extrapolated(here, past)
-                except np.linalg.LinAlgError:
-                    jump = here
-                if jump.gradient < 0.9 * here.gradient:
-                    here = jump
-                    continue
-            noise = _EXACT * (1.0 + abs(here.value))
-            share, there = 1.0, (yield self.stepped(here, 1.0))
-            rough = here.gradient > _ROUGH * here.size  # where values that are equal up to rounding say nothing yet
-            while not _better(there, here, noise) and (rough or there.value > here.value + noise) and share > 1e-6:
-                share *= 0.5
-                there = yield self.stepped(here, share)
-            if not _better(there, here, noise):
-                break
-            here = there
-        return here
 
     def at(self, q: Gaussian, c: tuple[Gaussian, ...]) -> Fit:
         """Return the free energy and its gradient at (q, c), and where to go from there."""
@@ -237,23 +219,28 @@ class Energy(NamedTuple):
         towards = tuple(zip((dm, *steps), precisions, strict=True))
         return Fit(q, c, float(value), float(np.sqrt(free)), float(np.sqrt(terms)), towards)
 
-    def stepped(self, here: Fit, share: float) -> Point:
+    def stepped(self, here: Fit, share: float) -> Fit:
         """Return the point that lies a share of the way in all directions."""
         moved = [
             Gaussian(g.mean - share * dm, (1.0 - share) * g.precision + share * precision)
             for g, (dm, precision) in zip((here.q, *here.c), here.directions, strict=True)
         ]
-        return moved[0], tuple(moved[1:])
+        return self.at(moved[0], tuple(moved[1:]))
 
-    def extrapolated(self, here: Fit, past: Sequence[tuple[np.ndarray, np.ndarray]]) -> Point:
-        """Return the point where the full steps of the last points would be least, were they affine."""
+    def extrapolated(self, here: Fit, past: Sequence[tuple[np.ndarray, np.ndarray]]) -> Fit | None:
+        """Return the point where the full steps of the last points would be least, were they affine; None if none."""
+        if len(past) < 3:
+            return None
         points, ways = (np.array(v) for v in zip(*past, strict=True))
         scale = np.concatenate([v for g in (here.q, *here.c) for v in _units(g.precision)])
         ends, d, diagonal = points + ways, here.q.mean.size, here.q.precision.ndim == 1
-        shares = np.linalg.lstsq((np.diff(ways, axis=0) * scale).T, ways[-1] * scale, rcond=1e-10)[0]
-        v = ends[-1] - shares @ np.diff(ends, axis=0)
-        moved = [Gaussian(b[:d], unpack(b[d:], d, diagonal)) for b in v.reshape(1 + len(here.c), -1)]
-        return moved[0], tuple(moved[1:])
+        try:
+            shares = np.linalg.lstsq((np.diff(ways, axis=0) * scale).T, ways[-1] * scale, rcond=1e-10)[0]
+            v = ends[-1] - shares @ np.diff(ends, axis=0)
+            moved = [Gaussian(b[:d], unpack(b[d:], d, diagonal)) for b in v.reshape(1 + len(here.c), -1)]
+            return self.at(moved[0], tuple(moved[1:]))
+        except np.linalg.LinAlgError:
+            return None
 
 
 def _units(precision: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.linalg.lapack import dtrtri
 
 
 class Gaussian(NamedTuple):
@@ -32,7 +33,7 @@ class Gaussian(NamedTuple):
             if not (self.precision > 0.0).all():
                 raise np.linalg.LinAlgError("a precision is not positive")
             return 1.0 / np.sqrt(self.precision)
-        return np.triu(np.linalg.inv(np.linalg.cholesky(self.precision)).T)
+        return _inverse(np.linalg.cholesky(self.precision).T)
 
     @property
     def variances(self) -> np.ndarray:
@@ -52,6 +53,14 @@ class Gaussian(NamedTuple):
         return X @ self.mean, (X * X) @ (C * C) if C.ndim == 1 else np.sum((X @ C) ** 2, axis=1)
 
 
+def _inverse(U: np.ndarray) -> np.ndarray:
+    """Return the inverse of an upper triangular matrix."""
+    found, singular = dtrtri(U, lower=0)
+    if singular:
+        raise np.linalg.LinAlgError("a root is singular")
+    return np.ascontiguousarray(found)
+
+
 def times(A: np.ndarray, v: np.ndarray) -> np.ndarray:
     """Return A v for a diagonal (d,) or full (d, d) matrix A."""
     return A * v if A.ndim == 1 else A @ v
@@ -62,18 +71,13 @@ def dense(A: np.ndarray) -> np.ndarray:
     return np.diag(A) if A.ndim == 1 else A
 
 
-def _log_det(A: np.ndarray) -> float:
-    """Return the logarithm of the determinant of a positive definite matrix, diagonal or full."""
-    root = np.sqrt(A) if A.ndim == 1 else np.diag(np.linalg.cholesky(A))
-    return 2.0 * float(np.log(root).sum())
-
-
-def divergence(q: Gaussian, p: Gaussian) -> float:
-    """Return KL(q || p)."""
-    off, C = q.mean - p.mean, q.root
-    trace = p.precision @ (C * C) if C.ndim == 1 else np.sum(C * (dense(p.precision) @ C))
-    quadratic = off @ times(p.precision, off)
-    return 0.5 * float(trace + quadratic - q.mean.size + _log_det(q.precision) - _log_det(p.precision))
+def divergence(q: Gaussian, p: Gaussian) -> Any:
+    """Return KL(q || p); with a first axis of q to several, that of each."""
+    full, off = q.precision.ndim > q.mean.ndim, q.mean - p.mean
+    C, log_det = roots(q.precision, full)
+    trace = np.sum(C * (p.precision @ C), axis=(-2, -1)) if full else np.sum(C * C * p.precision, axis=-1)
+    quadratic = np.sum(off * ((p.precision @ off[..., None])[..., 0] if full else p.precision * off), axis=-1)
+    return 0.5 * (trace + quadratic - off.shape[-1] + log_det - roots(p.precision, full)[1])
 
 
 @lru_cache(maxsize=8)
@@ -91,14 +95,45 @@ def pack(A: np.ndarray) -> np.ndarray:
     return A if A.ndim == 1 else A[_upper(len(A))]
 
 
+def pack_each(A: np.ndarray, full: bool) -> np.ndarray:
+    """Return diagonals (..., d) as they are, of symmetric matrices (..., d, d) the upper triangles."""
+    if not full:
+        return A
+    d = A.shape[-1]
+    return A.reshape(*A.shape[:-2], d * d)[..., np.ravel_multi_index(_upper(d), (d, d))]
+
+
+@lru_cache(maxsize=8)
+def _packed(d: int) -> np.ndarray:
+    """Return where an entry of a symmetric matrix stands among the packed ones, (d, d)."""
+    where, (i, j) = np.empty((d, d), dtype=int), _upper(d)
+    where[i, j] = where[j, i] = np.arange(i.size)
+    return where
+
+
 def unpack(v: np.ndarray, d: int, diagonal: bool) -> np.ndarray:
-    """Return the diagonal (d,) or the symmetric matrix (d, d) that was packed."""
-    if diagonal:
-        return v
-    A = np.empty((d, d))
-    i, j = _upper(d)
-    A[i, j] = A[j, i] = v
-    return A
+    """Return the diagonals (..., d) or the symmetric matrices (..., d, d) that were packed."""
+    return v if diagonal else np.take(v, _packed(d), axis=-1)
+
+
+def roots(P: np.ndarray, full: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return `Gaussian.root` of precisions (..., d) or (..., d, d), and the logarithms of their determinants, (...).
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If one of them is not positive definite.
+    """
+    if not full:
+        if not (P > 0.0).all():
+            raise np.linalg.LinAlgError("a precision is not positive")
+        root = np.sqrt(P)
+        return 1.0 / root, 2.0 * np.log(root).sum(axis=-1)
+    L = np.linalg.cholesky(P)
+    C = np.empty_like(L)
+    for one, inverse in zip(L.reshape(-1, *L.shape[-2:]), C.reshape(-1, *L.shape[-2:]), strict=True):
+        inverse[:] = _inverse(one.T)
+    return C, 2.0 * np.log(np.diagonal(L, axis1=-2, axis2=-1)).sum(axis=-1)
 
 
 def natural(precision: np.ndarray, shift: np.ndarray) -> Gaussian:
@@ -113,3 +148,18 @@ def natural(precision: np.ndarray, shift: np.ndarray) -> Gaussian:
         return Gaussian(shift / precision, precision)
     np.linalg.cholesky(precision)
     return Gaussian(np.linalg.solve(precision, shift), precision)
+
+
+def natural_each(precisions: np.ndarray, shifts: np.ndarray) -> list[Gaussian | None]:
+    """Return the Gaussians with these natural parameters, (K, d) or (K, d, d) and (K, d); None where there is none."""
+    try:
+        if precisions.ndim == 2:
+            means = shifts / precisions
+        else:
+            np.linalg.cholesky(precisions)
+            means = np.linalg.solve(precisions, shifts[:, :, None])[:, :, 0]
+        return [Gaussian(m, P) for m, P in zip(means, precisions, strict=True)]
+    except np.linalg.LinAlgError:
+        if len(shifts) == 1:
+            return [None]
+    return [natural_each(P[None], shift[None])[0] for P, shift in zip(precisions, shifts, strict=True)]
