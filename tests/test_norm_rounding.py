@@ -219,6 +219,29 @@ def test_squares_that_underflow_count(rows, model, monkeypatch):
     assert worst > Fraction(by_norms(problem, w, float(F)).error)
 
 
+def test_squares_of_residuals_that_underflow_count(monkeypatch):
+    """F is 0 where residuals are 1e-170, and slopes are not: without what stands for them the allowance is refuted."""
+    rng = np.random.default_rng(2)
+    problem = Problem(
+        Federation.from_clients([(1e-60 * rng.normal(size=(7, 2)), 1e-170 * rng.normal(size=7))]), Squared(), 1e-300
+    )
+    w = np.zeros(2)
+    F, g = problem.value_gradient(w)
+    worst = max(abs(t - Fraction(float(v))) for t, v in zip(exact(problem, w)[1], g, strict=True))
+    assert F == 0.0 < worst <= Fraction(by_norms(problem, w, float(F)).error)
+    steepest = norm_rounding._steepest
+    monkeypatch.setattr(norm_rounding, "_steepest", lambda problem, F: steepest(problem, F) - norm_rounding._SHORT)
+    assert worst > Fraction(by_norms(problem, w, float(F)).error)
+
+
+@pytest.mark.parametrize("allowance", BOTH)
+def test_squares_of_models_that_underflow_count_in_a_large_ridge(allowance):
+    problem = Problem(Federation.from_clients([(np.zeros((1, 2)), [0.0])]), Squared(), 1e40)
+    w = np.array([1e-163, 3e-163])
+    F = float(problem.value_gradient(w)[0])
+    assert F == 0.0 < exact(problem, w)[0] <= Fraction(allowance(problem, w, F).off)
+
+
 @pytest.mark.parametrize("loss", [Logistic(), SmoothedHinge(0.5), SmoothedHinge(1e-6)], ids=repr)
 def test_losses_are_computed_as_accurately_as_the_allowances_say(loss):
     """Values to 8 eps of l + |z|, slopes to 8 eps of the Lipschitz constant, 1."""

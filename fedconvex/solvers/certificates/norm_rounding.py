@@ -27,8 +27,8 @@ computed to 8 eps of |l| and |z|, and of the Lipschitz constant: k + 64 in the p
 
 All that is computed here are sums of nonnegative numbers, themselves within gamma of what they stand for: up to 1e13
 terms, 6 percent on every gamma are more than enough for these, and for 1/(1 - m u). Entries of models and rows below
-1e-150 count as 1e-150, since their squares underflow; whatever else underflows is less than 1e-300 of what it
-multiplies.
+1e-150 count as 1e-150, since their squares underflow, and S for least squares is 1e-150 more, since those of residuals
+do; whatever else underflows is less than 1e-300 of what it multiplies.
 
 References: Higham, "Accuracy and Stability of Numerical Algorithms" (2002), Sections 3.1 and 4.2.
 """
@@ -131,9 +131,9 @@ def _rows(problem: Any) -> int:
 
 
 def _steepest(problem: Any, F: float) -> float:
-    """Return a bound of the root of the mean square of l'."""
+    """Return a bound of the root of the mean square of l', where squares of residuals may underflow in F."""
     steep = float(problem.traits.lipschitz)
-    return min(steep, math.sqrt(2.0 * max(F, 0.0))) if problem.traits.quadratic else steep
+    return min(steep, math.sqrt(2.0 * max(F, 0.0)) + _SHORT) if problem.traits.quadratic else steep
 
 
 def _of_ridge(problem: Any, w: np.ndarray) -> float:
@@ -146,4 +146,4 @@ def _in_values(problem: Any, w: np.ndarray, F: float) -> float:
     """Return what rounding does to the sum of the values of rows, and to the ridge term."""
     fed = problem.federation
     added = 128.0 + 2.0 * math.sqrt(fed.n) + (0.0 if fed.sample_weight is None else fed.n)
-    return gamma(added) * abs(F) + gamma(w.size + 8) * problem.ridge_term(w)
+    return gamma(added) * abs(F) + gamma(w.size + 8) * problem.ridge_term(w) + _TINY * float(problem.ridge)
