@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
-from fedconvex import FedAvg, Federation, Logistic, Problem, iterate, run
+from fedconvex import FedAvg, Federation, Logistic, Problem, Squared, iterate, run
 from fedconvex.draws import PARTICIPATION, Draws, choose_many, key_from_seed
 from fedconvex.driver import rounds
 from fedconvex.kernels import many_rounds
 from fedconvex.kernels.lane_samples import choose_in_rounds
 from fedconvex.methods import (
     AdaptiveProximal,
+    Averaging,
     ClientMomentum,
+    ClientSGD,
     Decay,
     FedProx,
     ProportionalSampling,
     ServerSGD,
     Stragglers,
+    WeightedMean,
 )
 from fedconvex.methods.parts.participation import as_participation, participants, participants_of_rounds
 
@@ -105,6 +108,21 @@ def test_compiled_rounds_together_are_those_one_by_one(monkeypatch):
         assert same(TOGETHER[name], small_problem(), monkeypatch, 11, 10**9).early, name
 
 
+def test_models_that_overflow_are_the_same_together(monkeypatch):
+    """A proximal term of weight 0 makes NaN of an infinite model, as its product with 0 is."""
+    rng = np.random.default_rng(0)
+    clients = [(rng.normal(size=(3, 1)), rng.normal(size=3)) for _ in range(2)]
+    problem = Problem(Federation.from_clients(clients), Squared(), l2=0.1)
+    method = FedProx(proximal_mu=np.array([0.0, 0.3, 0.0]), step_size=1e200, local_steps=1, batch_size=1)
+    for one in (method, replace(method, proximal_mu=0.0)):
+        begin(monkeypatch, 10**9, early=False)
+        alone, _ = states(one, problem, 3)
+        begin(monkeypatch, 10**9)
+        together, engine = states(one, problem, 3)
+        assert engine.early and any(np.isinf(s.w).any() for s in alone)
+        assert all(np.array_equal(a.w, b.w, equal_nan=True) for a, b in zip(alone, together, strict=True))
+
+
 @pytest.mark.slow
 def test_rounds_in_lanes_are_together_from_the_second_round_on(monkeypatch):
     """Eleven trajectories: eight across the lanes of vectors, and three one after the other; in three threads too."""
@@ -166,6 +184,102 @@ def test_a_class_that_changes_the_round_does_not_inherit_it(monkeypatch):
             return new._replace(w=0.5 * new.w)
 
     assert same(Halved(step_size=0.1, **SINGLE), small_problem(), monkeypatch).ahead is None
+
+
+def halving(function):
+    """Return a function that halves the model that another one leaves."""
+
+    def half(*args):
+        found = function(*args)
+        return found._replace(w=0.5 * found.w) if hasattr(found, "w") else (found[0]._replace(w=0.5 * found[0].w), None)
+
+    return half
+
+
+class Half(Averaging):
+    def move(self, memory, w, average):
+        return memory, 0.5 * average
+
+
+class HalfMean(WeightedMean):
+    def of(self, weights, answers):
+        return 0.5 * super().of(weights, answers)
+
+
+class Longer(ClientSGD):
+    def move(self, w, g, a, m, v, t):
+        for j in range(w.size):
+            w[j] -= 2.0 * a * g[j]
+
+
+@pytest.mark.parametrize("part", ["local", "aggregate"])
+@pytest.mark.parametrize("where", ["class", "instance"])
+@pytest.mark.parametrize("kind", [FedAvg, FedProx])
+def test_parts_that_are_replaced_are_those_of_every_round(kind, where, part, monkeypatch):
+    """With one local step on one row a client, halved answers or averages are those of a server that halves."""
+    given = {"step_size": 0.1, "batch_size": 1} | ({"proximal_mu": 0.3} if kind is FedProx else {})
+    problem, n = small_problem(), 6
+    begin(monkeypatch, 10**9, early=False)
+    expected, method = states(kind(server=Half(), **given), problem, 2, n=n)[0], kind(**given)
+    begin(monkeypatch, 1)
+    if where == "class":
+        monkeypatch.setattr(kind, part, halving(getattr(kind, part)))
+    else:
+        object.__setattr__(method, part, halving(getattr(method, part)))
+    found = states(method, problem, 2, n=n)[0]
+    assert np.abs(expected[-1].w).max() > 0.0
+    for a, b in zip(expected, found, strict=True):
+        np.testing.assert_allclose(a.w, b.w, rtol=1e-14)
+
+
+def test_optimisers_and_aggregates_that_are_replaced_are_those_of_every_round(monkeypatch):
+    """Half the average, by a server or an aggregate, and steps twice as long, also where rows are added one by one."""
+    monkeypatch.setattr(rounds, "ONE_BY_ONE", 1)
+    problem = small_problem()
+    for kind, more in ((FedAvg, {}), (FedProx, {"proximal_mu": 0.3})):
+        method = kind(step_size=0.1, **SINGLE, **more)
+        halves = [
+            states(replace(method, **new), problem, 2) for new in ({"server": Half()}, {"aggregation": HalfMean()})
+        ]
+        w = halves[0][0][1].w
+        monkeypatch.setattr(rounds.Engine, "ahead", None)
+        plain = states(method, problem, 2, n=1)[0][1].w
+        for found, engine in halves:
+            assert engine.ahead is None
+            np.testing.assert_allclose(found[1].w, 0.5 * plain, rtol=1e-14)
+            np.testing.assert_allclose(found[-1].w, halves[0][0][-1].w, rtol=1e-14)
+        twice = states(replace(method, step_size=0.2), problem, 2)[0]
+        longer, engine = states(replace(method, client=Longer()), problem, 2)
+        if kind is FedAvg:
+            np.testing.assert_allclose(longer[-1].w, twice[-1].w, rtol=1e-13)
+        assert not np.allclose(longer[1].w, w) and not replace(method, client=Longer()).traits(problem).local.plain
+    assert Half().plain_step is None and Averaging().plain_step == 1.0
+
+
+def test_a_weight_that_is_changed_between_rounds_is_that_of_the_next(monkeypatch):
+    method, found = TOGETHER["proximal"], []
+    for first in (10**9, 1):
+        begin(monkeypatch, first, first == 1)
+        for t, state in iterate(method, small_problem(), rounds=9, trajectories=2):
+            if t in (3, 4):
+                state.mu[t - 3] = 5.0
+        found.append(state)
+    assert np.array_equal(found[0].w, found[1].w) and found[1].mu.tolist() == [5.0, 5.0]
+    unchanged = [s.w for _, s in iterate(method, small_problem(), rounds=9, trajectories=2)]
+    assert not np.array_equal(unchanged[-1], found[1].w)
+
+
+def test_states_that_are_kept_hold_little_of_their_block():
+    """At most 4096 bytes, or eight states, of a block of 64 rounds; and they stay as they were."""
+    method, problem = FedAvg(step_size=0.1, batch_size=1, participation=1), small_problem()
+    for R, most in ((4, 4096), (24, 8 * 24 * 24)):
+        kept = [(s, s.w.copy()) for t, s in iterate(method, problem, rounds=84, trajectories=R) if t % 20 == 7]
+        assert all(np.array_equal(s.w, w) for s, w in kept) and len(kept) == 4
+        for s, _ in kept:
+            held = s.w
+            while held.base is not None:
+                held = held.base
+            assert held.nbytes <= most
 
 
 def test_a_state_that_is_changed_between_rounds_is_the_one_gone_on_from(monkeypatch):

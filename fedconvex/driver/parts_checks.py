@@ -9,6 +9,7 @@ import numpy as np
 from fedconvex._check import bad, wrong_type
 
 PARTS = ("init", "broadcast", "local", "aggregate")
+OTHERS = ("participants", "send", "settle", "exchanges")  # that a round may have
 
 
 def check_method(method: Any) -> None:
@@ -19,6 +20,18 @@ def check_method(method: Any) -> None:
     lacks = [part for part in PARTS if not hasattr(method, part)]
     if "init" in lacks or (lacks and not hasattr(method, "round")):
         raise wrong_type("run: method", f"have {', '.join(PARTS)}; or init and round", f"{name} without {lacks[0]}")
+
+
+def may_go_ahead(method: Any) -> bool:
+    """Whether the method's own class defines `ahead`, and none of the parts that it computes has been replaced.
+
+    They stand in ``ahead_of``. A class that inherits `ahead` may do something else in its rounds, and so may a method,
+    or its class, that was given other parts.
+    """
+    own = vars(type(method))
+    parts = {part.__name__: part for part in own.get("ahead_of", ())}
+    same = all(getattr(getattr(method, name, None), "__func__", None) is part for name, part in parts.items())
+    return "ahead" in own and same and not any(hasattr(method, name) for name in OTHERS if name not in parts)
 
 
 def check_state(method: Any, part: str, state: Any, R: int) -> None:

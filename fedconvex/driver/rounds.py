@@ -32,6 +32,7 @@ from fedconvex.problems.protocol import (
 
 ONE_BY_ONE = 4096  # rounds before some are computed together by a kernel that is compiled, or read, for that alone
 BLOCK, GROWTH = 4096, 4  # rounds that are, at most, and how many times as many are in the next block
+_HELD, _BESIDE = 4096, 8  # bytes, or states, of a block that one which is kept holds: copies of each would take long
 
 
 @takes_rng
@@ -113,9 +114,7 @@ class Engine:
         self.memory = self.method.memory(problem, self.R) if hasattr(method, "memory") else None
         self.step = self._round if hasattr(method, "local") else self._centralised
         self.moving = hasattr(problem, "drift")
-        # a class that inherits `ahead` may do something else in its rounds
-        own = "ahead" in vars(type(method)) and not self.moving
-        self.ahead = getattr(self.method, "ahead", None) if own else None
+        self.ahead = self.method.ahead if not self.moving and parts_checks.may_go_ahead(self.method) else None
 
     def start(self, w: Any) -> Any:
         """Return the method's first state."""
@@ -151,13 +150,16 @@ class Engine:
             kind, rest, begun, end = type(state), state[1:], t, t + len(block)
             before = self.floats_down, self.floats_up
             due = range(begun + 1 + -(begun + 1) % every, end, every)
-            found = zip(due, block[due.start - begun - 1 : -1 : every], strict=True)
-            for now, w in itertools.chain(found, [(end, block[-1].copy())]):  # a state that is kept keeps no block
+            models = zip(due, _apart(block[due.start - begun - 1 : -1 : every]), strict=True)
+            more = getattr(state, getattr(self.method, "ahead_reads", ""), None)
+            found = b"" if more is None else more.tobytes()
+            for now, w in itertools.chain(models, [(end, block[-1].copy())]):
                 t, state = now, tuple.__new__(kind, (w, *rest))  # as kind._make does, in half the time
                 self.floats_down, self.floats_up = before[0] + (t - begun) * sent[0], before[1] + (t - begun) * sent[1]
-                kept = w.tobytes() if t < end else b""
+                kept = w.tobytes()
                 yield t, state
-                if t < end and w.tobytes() != kept:  # whoever asked for the state has changed it: go on from there
+                if t < end and (w.tobytes() != kept or (more is not None and more.tobytes() != found)):
+                    # whoever asked for the state has changed it: go on from there
                     n = 1
                     break
 
@@ -236,6 +238,14 @@ class Engine:
 
     def _centralised(self, t: int, state: Any) -> Any:
         return self.method.round(self.problem, state, Draws(self.key, self.numbers, t))
+
+
+def _apart(block: np.ndarray) -> Iterator[np.ndarray]:
+    """Return the models of every round of a block (n, R, *model), of which those that are kept hold a small part."""
+    some = max(_BESIDE, _HELD // max(1, block[:1].nbytes))
+    if len(block) <= some:
+        return iter(block)
+    return itertools.chain.from_iterable(block[a : a + some].copy() for a in range(0, len(block), some))
 
 
 def chunk_of(method: Any, key: np.uint64, trajectories: Any) -> tuple[Any, np.uint64, int]:

@@ -107,14 +107,15 @@ def averaged(rules, problem, work, w, n, clients, weights, draws, eta, plan, rep
     """Return the models (n, R, *model) after each of n rounds of local steps and averaging, or None.
 
     Rounds have the clients (n, R, m) or (1, 1, m), the weights of their models likewise, and plans (n, R, m, 3) or
-    (1, 1, m or 1, 3); eta (n or 1, R, 1, steps or 1) are the step sizes, mu (R,) or zeros (1,) the proximal terms. The
-    first round is draws.round, and starts at w (R, *model). None is returned where only kernels of several rounds could
+    (1, 1, m or 1, 3); eta (n or 1, R, 1, steps or 1) are the step sizes, mu (R,) or None the proximal terms. The first
+    round is draws.round, and starts at w (R, *model). None is returned where only kernels of several rounds could
     do it, unless it is late.
     """
     fed, R, m, p, together = problem.federation, len(w), clients.shape[2], problem.size, 0
     W = np.empty((n + 1, R, 1, p))
     W[0] = w.reshape(R, 1, p)
-    tilt = np.zeros((R, 1, p)) if mu.any() else jobs.NO_TILT
+    tilt = jobs.NO_TILT if mu is None else np.empty((R, 1, p))  # mu = 0 too: a tilt of 0 times infinity is NaN
+    mu = jobs.NO_RIDGE if mu is None else mu
     if work.kind == jobs.SINGLE:
         across = lane_rounds.LANES * m if R >= lane_rounds.LANES else 0
         needs = work.widest, work.listed, work.passes, work.block, work.lanes, across

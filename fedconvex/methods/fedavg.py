@@ -141,6 +141,8 @@ class FedAvg(local_work.AveragedWork):
             return None
         return self.models_ahead(problem, server, state.w, draws, n, late)
 
+    ahead_of: ClassVar[Any] = (broadcast, local, send, aggregate, *local_work.PARTS)
+
     observe = averaging.observe_shadow
 
     def traits(self, problem: Problem) -> Traits:

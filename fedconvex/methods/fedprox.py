@@ -414,6 +414,9 @@ class FedProx(local_work.AveragedWork):
             return None
         return self.models_ahead(problem, server, state.w, draws, n, late, state.mu)
 
+    ahead_of: ClassVar[Any] = (broadcast, local, aggregate, *local_work.PARTS)
+    ahead_reads = "mu"  # of the state, beside w
+
     def traits(self, problem: Problem) -> Traits:
         smooth = getattr(problem, "penalty", None) is None
         plain = smooth and self.proximal_mu == 0.0 and self.stragglers is None and self.client.plain()

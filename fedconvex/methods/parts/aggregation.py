@@ -184,8 +184,8 @@ Aggregate = Annotated[Any, valid]
 
 
 def is_mean(method: Any) -> bool:
-    """Whether a method's server averages."""
-    return isinstance(method.aggregation, WeightedMean)
+    """Whether a method's server averages: a class that inherits this from `WeightedMean` may do something else."""
+    return type(method.aggregation) is WeightedMean
 
 
 def check_fit(method: Any) -> None:

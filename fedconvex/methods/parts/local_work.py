@@ -14,7 +14,6 @@ from fedconvex._check import bad
 from fedconvex.draws import Draws
 from fedconvex.fields import BatchDraw, CheckedFields, Count, CountPerClient, Flag
 from fedconvex.kernels import descent, many_rounds
-from fedconvex.kernels.jobs import NO_RIDGE
 from fedconvex.methods.parts import step_sizes
 from fedconvex.methods.parts.optimizers import Averaging, ClientSGD, ServerOptimizer
 from fedconvex.methods.parts.participation import (
@@ -142,6 +141,9 @@ class LocalWork(CheckedFields):
         return LocalSteps(*mine, self.batch_draw == "weighted")
 
 
+PARTS = LocalWork.asked, LocalWork.local_models  # of rounds that `models_ahead` computes
+
+
 @dataclass(frozen=True, kw_only=True)
 class AveragedWork(LocalWork):
     """The same, and who takes part, and SERVEROPT: a server averages the answers and moves along their difference."""
@@ -153,14 +155,14 @@ class AveragedWork(LocalWork):
 
     def models_ahead(
         self, problem: Problem, server: FederatedProblem, w: np.ndarray, draws: Draws, n: int, late: bool,
-        mu: np.ndarray = NO_RIDGE,
+        mu: np.ndarray | None = None,
     ) -> Any:  # fmt: skip
         """Return the models (n, R, *model) after each of n rounds, or fewer, from w on; None for rounds one by one.
 
-        The first is draws.round; clients descend f_k(w) + (mu/2) ‖w - w_t‖^2, mu (R,). Early rounds are computed only
-        by the kernel that single rounds have too.
+        The first is draws.round; clients descend f_k(w) + (mu/2) ‖w - w_t‖^2, mu (R,), or f_k(w). Early rounds are
+        computed only by the kernel that single rounds have too.
         """
-        if not isinstance(self.server, Averaging) or isinstance(self.again(problem), np.ndarray):
+        if type(self.server) is not Averaging or isinstance(self.again(problem), np.ndarray):
             return None
         work, m, R, blocks = self._work(problem), sampling_of(self.participation, server)[1], len(w), []
         if work is None or not (late or work.lanes):
@@ -171,7 +173,7 @@ class AveragedWork(LocalWork):
         n, few = work.sizes(problem, n, R, m)
         for low, high in itertools.pairwise([*range(0, max(1, R - 7), few), R]):  # the last part is no very small one
             part = draws._replace(trajectory=draws.trajectory[low:high])
-            its = mu if mu.size < R else mu[low:high]
+            its = None if mu is None else mu[low:high]
             blocks.append(self._some_ahead(problem, server, work, w[low:high], part, n, late and small, its))
             if blocks[-1] is None:
                 return None
@@ -179,7 +181,7 @@ class AveragedWork(LocalWork):
 
     def _some_ahead(
         self, problem: Problem, server: FederatedProblem, work: Any, w: np.ndarray, draws: Draws, n: int, late: bool,
-        mu: np.ndarray,
+        mu: np.ndarray | None,
     ) -> Any:  # fmt: skip
         """Do so for so few trajectories that a block of their rounds stays in the caches."""
         drawn = participants_of_rounds(self.participation, server, draws, n)

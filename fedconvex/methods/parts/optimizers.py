@@ -31,8 +31,8 @@ class ClientSGD(NamedTuple):
     """
 
     def plain(self):
-        """Whether steps may be added to the model row by row."""
-        return True
+        """Whether steps may be added to the model row by row: not those of a class that moves otherwise."""
+        return type(self).move is ClientSGD.move
 
     def move(self, w, g, a, m, v, t):
         """w <- w - a g."""
@@ -124,9 +124,9 @@ class Averaging(NamedTuple):
     """
 
     @property
-    def plain_step(self) -> float:
-        """beta of w + beta Delta."""
-        return 1.0
+    def plain_step(self) -> float | None:
+        """beta of w + beta Delta, None of a class that moves otherwise."""
+        return 1.0 if type(self).move is Averaging.move else None
 
     def init(self, w: np.ndarray) -> tuple:
         """No memory."""
@@ -165,8 +165,8 @@ class ServerSGD(NamedTuple):
 
     @property
     def plain_step(self) -> float | None:
-        """beta of w + beta Delta, None with momentum."""
-        return self.step_size if self.momentum == 0.0 else None
+        """beta of w + beta Delta, None with momentum, or of a class that moves otherwise."""
+        return self.step_size if self.momentum == 0.0 and type(self).move is ServerSGD.move else None
 
     def init(self, w: np.ndarray) -> tuple:
         """m = 0."""
