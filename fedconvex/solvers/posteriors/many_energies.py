@@ -102,6 +102,7 @@ class ManyEnergies:
 
     def __init__(self, prior: Points, clients: Sequence[Rows], expected: ExpectedLoss) -> None:
         self.prior, self.expected, self.full = prior, expected, prior.precision.ndim == 4
+        self.log_det = _log_dets(prior.precision, self.full)
         self.counts = np.array([len(rows.y) for rows in clients])
         alike = {n: np.flatnonzero(self.counts == n) for n in dict.fromkeys(self.counts.tolist())}
         self.place = np.empty(len(clients), dtype=int)  # of a client among those with as many rows
@@ -127,6 +128,8 @@ class ManyEnergies:
 
     def _at(self, who: np.ndarray, at: Points) -> Measured:
         prior, full, (m, P) = _take(self.prior, who), self.full, at
+        if np.isnan(self.log_det[who]).any():
+            raise np.linalg.LinAlgError("the precision of a prior is not positive")
         (C, log_det), d, off = roots(P, full), m.shape[2], m - prior.mean
         value, g, H = self._losses(who, m, C)
         P0, shape = prior.precision, (H if full else np.diagonal(H, axis1=1, axis2=2))[:, None]
@@ -141,7 +144,7 @@ class ManyEnergies:
             by_root = C * (up - down), C * up
         sd = np.sqrt(np.sum(C * C, axis=3)) if full else C
         size = _squares(sd * (np.abs(m) @ np.abs(H)))
-        value = value + 0.5 * (_sums(trace) + _sums(off * pull) - m[0].size + _sums(log_det - roots(P0, full)[1]))
+        value = value + 0.5 * (_sums(trace) + _sums(off * pull) - m[0].size + _sums(log_det - self.log_det[who]))
         whole, terms = pull + g[:, None], np.abs(pull) + np.abs(g)[:, None]
         gradient = _squares(_scaled(free, whole)) + _squares(by_root[0])
         terms = _squares(_scaled(free, terms)) + _squares(by_root[1]) + m[0].size + size
@@ -177,7 +180,7 @@ class ManyEnergies:
         if pull.shape[1] == 1:
             return np.asarray(np.linalg.solve(dense[:, 0] + H, pull[:, 0, :, None]))[:, None, :, 0]
         Q, columns = dense[0, 1], pull[:, :, :, None]
-        left = np.linalg.inv(Q + H)
+        left = _inverses(Q + H)
         kept = H @ left @ Q  # H - H (Q + H)^-1 H
         schur = dense[:, 0] + 0.5 * (kept + np.swapaxes(kept, 1, 2))
         dm = np.linalg.solve(schur, columns[:, 0] - H @ (left @ columns[:, 1]))
@@ -232,6 +235,26 @@ def _next(past: _Past, asked: np.ndarray, how: np.ndarray, now: Points, here: Me
     return Points(*moved)
 
 
+def _log_dets(P: np.ndarray, full: bool) -> np.ndarray:
+    """Return the logarithms of the determinants of precisions (K, B, ...), NaN where one is not positive."""
+    try:
+        return roots(P, full)[1]
+    except _FAILURES:
+        nan = np.full((1, P.shape[1]), np.nan)
+        return nan if len(P) == 1 else np.concatenate([_log_dets(one[None], full) for one in P])
+
+
+def _inverses(A: np.ndarray) -> np.ndarray:
+    """Return the inverses of positive definite matrices (K, d, d)."""
+    try:
+        C = roots(A, True)[0]
+        return np.asarray(C @ np.swapaxes(C, 1, 2))
+    except np.linalg.LinAlgError:  # where rounding leaves a matrix that is not
+        if len(A) > 1:
+            raise
+        return np.linalg.inv(A)
+
+
 class _Past:
     """The last points of clients as vectors of means and packed precisions, and where their full steps lead."""
 
@@ -263,12 +286,17 @@ class _Past:
         for c in set(self.count[asked[jumps]].tolist()):
             i = np.flatnonzero(jumps & (self.count[asked] == c))
             who = asked[i]
-            points, ways = (np.stack([kept[j][who] for kept in self.kept[:c]], axis=1) for j in (0, 1))
-            scale = _units(now.precision[who], full)
-            ends = points + ways
-            fall = np.concatenate([np.diff(ways, axis=1), ways[:, -1:]], axis=1) * scale[:, None]
-            shares = _least_squares(fall)
-            v = ends[:, -1] - (shares[:, None] @ np.diff(ends, axis=1))[:, 0]
+            points, ways = (
+                [kept[j] if len(i) == len(kept[j]) else kept[j][who] for kept in self.kept[:c]] for j in (0, 1)
+            )
+            scale, fall = _units(now.precision[who], full), np.empty((len(i), c, points[0].shape[1]))
+            for j in range(c - 1):
+                np.subtract(ways[j + 1], ways[j], out=fall[:, j])
+            fall[:, c - 1] = ways[c - 1]
+            shares = _least_squares(fall * scale[:, None])
+            v = points[c - 1] + ways[c - 1] - (shares[:, None] @ fall[:, : c - 1])[:, 0]
+            for j in range(c - 1):
+                v -= shares[:, j, None] * (points[j + 1] - points[j])
             d = now.mean.shape[2]
             blocks = v.reshape(len(i), now.mean.shape[1], -1)
             yield i, Points(blocks[:, :, :d], unpack(blocks[:, :, d:], d, not full))
