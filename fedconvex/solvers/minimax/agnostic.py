@@ -7,7 +7,8 @@ and H the Hessian of sum lambda_k F_k, the step s and the new weights lambda sol
     s = -H^-1 J'lambda.
 
 h(w) = max_lambda lambda'F(w) decreases along s. Where curvature makes the full step fall by less than it should
-(Maratos), lambda is solved for again with the values found at w + s.
+(Maratos), lambda is solved for again with the values found at w + s. While steps gain much on each other, H is kept,
+with BFGS updates. Where rows are many, the first w and lambda are the solution of an eighth of them.
 
 Kullback-Leibler balls: if the simplex's solution has its weights in the ball, it is the ball's solution. Elsewhere h is
 smooth: h = phi(F), phi(F) = min_nu nu radius + nu log sum_k c_k exp(F_k/nu), with gradient lambda and, for
@@ -45,11 +46,12 @@ from fedconvex.solvers.certificates.gaps import (
 from fedconvex.solvers.certificates.slopes import EPS
 from fedconvex.solvers.choice import DIRECT
 from fedconvex.solvers.minimax.envelopes import MAX_ITERATIONS, newton, over_ball, softmax_envelope, values_gradients
+from fedconvex.solvers.minimax.updates import updated
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.smooth.newton import polish
 from fedconvex.solvers.solution import DIRECT_SIZE, above
 
-_CHORD = 0.05  # a factored Hessian is kept for as long as steps with it gain so much on each other
+_CHORD = 0.05  # a factored Hessian is kept, and updated, for as long as steps with it gain so much on each other
 _CUT = 0.1  # a share of a step, below which its model was wrong
 
 
@@ -71,7 +73,7 @@ class Minimax:
     certificate : str
         Where the lower bound comes from.
     iterations : int
-        Hessians that were formed.
+        Steps, of which the first and those that gained little on the one before formed a Hessian.
     seconds : float
     lower_within, reach : float
         A certified lower bound over models of bounded reach, as of a `Solution`.
@@ -151,16 +153,12 @@ def solve_minimax(
     who, sets = "Problem.solve_minimax", Simplex() if uncertainty_set is None else uncertainty_set
     domains, tol, begin = _prepared(who, problem, tol)
     check_set(who, sets, domains.federation.K)
-    start = _from_some_rows(domains) if start is None else array(f"{who}: start", start, (domains.size,))
-    if start is not None and not np.isfinite(domains.client_values(domains.unflatten(start))).all():
-        raise bad(f"{who}: start", "be a model of finite values", "overflow in some domain", "start nearer to zero")
-    if not isinstance(sets, KLBall):
-        w, mix, iterations = saddle_point(domains, sets, start)
-    else:
-        w, mix, iterations = saddle_point(domains, Simplex(), start)
-        if not (sets.contains(mix, 1e-12) and _inside(mix, sets)):
-            w, mix, more = over_ball(domains, sets, w)
-            iterations += more
+    polytope: Any = Simplex() if isinstance(sets, KLBall) else sets
+    begin_at = _from_some_rows(domains, polytope) if start is None else (_start(who, domains, start), None)
+    w, mix, iterations = saddle_point(domains, polytope, *begin_at)
+    if isinstance(sets, KLBall) and not (sets.contains(mix, 1e-12) and _inside(mix, sets)):
+        w, mix, more = over_ball(domains, sets, w)
+        iterations += more
     F = domains.client_values(domains.unflatten(w))
     return _certified(who, domains, w, F, mix, float(sets.support(F)[0]), 0.0, iterations, tol, begin)
 
@@ -222,12 +220,21 @@ def _inside(mix: np.ndarray, ball: KLBall) -> bool:
     return divergence(mix, np.array(ball.center)) <= (1.0 + 1e-12) * ball.radius
 
 
-def _from_some_rows(domains: Objective) -> np.ndarray | None:
-    """Return where an eighth of the rows leads, for the worst domain; None where rows are few, or weigh nothing."""
+def _start(who: str, domains: Objective, start: Any) -> np.ndarray:
+    """Return a flat model of finite values that was given."""
+    start = array(f"{who}: start", start, (domains.size,))
+    if not np.isfinite(domains.client_values(domains.unflatten(start))).all():
+        raise bad(f"{who}: start", "be a model of finite values", "overflow in some domain", "start nearer to zero")
+    return start
+
+
+def _from_some_rows(domains: Objective, sets: Any) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return the model and weights of an eighth of the rows; (None, None) where rows are few, or weigh nothing."""
     enough = domains.federation.sizes.min() >= 4 * 8 * domains.size and domains.strong_convexity > 0.0
     if not enough or domains.traits.quadratic or not (domains.per_row > 0.0).all():
-        return None
-    return saddle_point(domains.thinned(8), Simplex(), accuracy=1e-2)[0]
+        return None, None
+    w, mix, _ = saddle_point(domains.thinned(8), sets, accuracy=1e-2)
+    return (w, mix) if np.isfinite(domains.client_values(domains.unflatten(w))).all() else (None, None)
 
 
 # ---------------------------------------------------------------- sequential quadratic programming
@@ -253,14 +260,16 @@ def saddle_point(
         Stop where the quadratic model sees no more than this, times 1 + |value|, to gain; default rounding.
     """
     w = np.zeros(domains.size) if w is None else w
+    near = mix  # weights of few domains
     mix = sets.start(domains.federation.K) if mix is None else mix
     F, J = values_gradients(domains, w)
-    iterations, before, factor, near = 0, math.inf, None, None  # near: weights of few domains
+    iterations, before = 0, math.inf
+    factor: Any = None
     share, high = 0.0, 0  # how much the Hessian takes of domain `high`, for which steps were too long
     for iterations in range(1, MAX_ITERATIONS + 1):  # noqa: B007
         noise = 4e-15 * (1.0 + abs(float(F.max())))
         found = None if factor is None else _model(factor, sets, F, J, near)
-        if factor is None or found is None or not noise < found[2] <= _CHORD * before:
+        if found is None or not found[2] <= _CHORD * before:
             weighted = domains.reweighted((1.0 - share) * mix + share * (np.arange(mix.size) == high))
             factor = Factor(weighted, w, weighted.flat_hessian(w), False)
             found = _model(factor, sets, F, J, near)
@@ -275,8 +284,10 @@ def saddle_point(
             factor = None
         elif share > 0.0:
             share, factor = 0.1 * share * (share > 1e-6), None
+        if factor is not None:
+            factor = updated(factor, w_new - w, mix @ (J_new - J))
         w, F, J, before, near = w_new, F_new, J_new, predicted, mix
-        if predicted <= noise:  # of a Hessian from here: the step has led to where rounding begins
+        if predicted <= noise:  # the step has led to where rounding begins
             break
     return w, mix, iterations
 
