@@ -74,9 +74,10 @@ def matrix(X: Any) -> Any:
     given = sound_csr("Federation.X", X)
     parts = given.data, given.indices, given.indptr
     given = sp.csr_array(parts, shape=(n, d))  # what a matrix says of its own order and duplicates is not taken over
-    shared = all(map(read_only_throughout, parts)) and given.has_canonical_format
-    csr = sp.csr_array(given, dtype=np.float64, copy=not shared)
-    csr.sum_duplicates()
+    canonical = all(map(read_only_throughout, parts)) and given.has_canonical_format
+    csr = sp.csr_array(given, dtype=np.float64, copy=not canonical)
+    if not canonical:
+        csr.sum_duplicates()
     finite("Federation.X", csr.data)
     if d > np.iinfo(np.int32).max:
         raise bad("Federation.X", "have fewer than 2^31 features", d)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fedconvex import Federation, Logistic, Problem
+from fedconvex import Federation, Hinge, Logistic, Problem
 from fedconvex.solvers.kinked.row_ascent import _squares
 from fedconvex.solvers.rows.hessians import weighted_gram
 
@@ -27,6 +27,27 @@ def test_sparse_rows_are_solved_in_a_third_of_their_memory(d):
     tracemalloc.stop()
     assert found.gap <= 1e-6 * (1.0 + found.value)
     assert peak < (fed.X.data.nbytes + fed.X.indices.nbytes) / 3
+
+
+@pytest.mark.compiled(only="minutes of pure Python")
+@pytest.mark.parametrize(("loss", "share"), [(Hinge(), 0.3), (Logistic(), 0.24)], ids=repr)
+def test_sparse_rows_of_few_entries_are_solved_in_few_numbers_a_row(loss, share):
+    """12 entries a row, as in w8a: a number a row is a twentieth of them.
+
+    Coordinate ascent took twelve numbers a row, among them scores, values and costs of all rows at once, and Newton's
+    method one that said of every row that it weighs something.
+    """
+    rng = np.random.default_rng(0)
+    X = sp.random_array((40_000, 300), density=0.04, rng=rng, format="csr", data_sampler=rng.standard_normal)
+    fed = Federation(X, np.sign(X @ rng.standard_normal(300) + rng.standard_normal(40_000)), [0, 40_000])
+    Problem(fed, loss, 1e-2).solve(tol=1e-4)
+    data = sum(a.nbytes for a in (fed.X.data, fed.X.indices, fed.X.indptr, fed.y))
+    tracemalloc.start()
+    found = Problem(Federation(fed.X, fed.y, fed.ptr), loss, 1e-2).solve(tol=1e-4)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.gap <= 1e-4 * (1.0 + found.value)
+    assert peak < share * data
 
 
 SCRIPT = """

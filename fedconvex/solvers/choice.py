@@ -43,7 +43,7 @@ BY_PARTS = Need(
     lambda p: is_entrywise(p.penalty) or hasattr(p.penalty, "blocks"),
 )
 DENSE = Need("dense rows", lambda p: not p.federation.is_sparse)
-_ALL_ROWS = Need("no row of weight 0", lambda p: bool((p.per_row > 0.0).all()))
+_ALL_ROWS = Need("no row of weight 0", lambda p: p.row_weight_range[0] > 0.0)
 DIRECT = Need(f"at most {DIRECT_SIZE:,} parameters", lambda p: p.size <= DIRECT_SIZE)
 _MANY_ROWS = Need("at least 1,000 rows", lambda p: p.federation.n >= 1000)
 _PARTS_ENOUGH = Need("at least 128 rows for a parameter", lambda p: p.federation.n >= 128 * p.size)

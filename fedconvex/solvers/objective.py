@@ -218,6 +218,7 @@ class Objective(WeightedRows):
         for name in (
             "row_weights",
             "per_row",
+            "row_weight_range",
             "equal_weights",
             "cumulative_weights",
             "rank_bound",

@@ -13,7 +13,7 @@ from scipy.linalg.lapack import dpotrs
 from fedconvex.solvers.objective import Objective
 
 EPS = float(np.finfo(float).eps)
-_ROWS = 64  # of a matrix that are scaled at a time
+_ROWS = 16  # of a matrix that are scaled at a time
 TINY = 1e-290  # features and curvatures below it are not known to 15 digits
 
 

@@ -84,7 +84,7 @@ def by_norms(problem: Any, w: np.ndarray, F: float) -> Allowance:
     (True, True)
     """
     fed, L = problem.federation, problem.traits.smoothness
-    size, steep = math.sqrt(float(problem.per_row.max())) * problem.length, _steepest(problem, F)
+    size, steep = math.sqrt(problem.row_weight_range[1]) * problem.length, _steepest(problem, F)
     tiny = _TINY * (1.0 + L) * (1.0 + math.sqrt(fed.n) * problem.length)
     moved = _in_scores(problem) * (float(np.linalg.norm(w)) + math.sqrt(w.size) * _SHORT) * size
     error = L * moved * size + gamma(_rows(problem)) * steep * size + _of_ridge(problem, w)

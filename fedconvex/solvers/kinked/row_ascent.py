@@ -15,20 +15,18 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
 from fedconvex.draws import below
 from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.kernels.cache import kernel, reduction
-from fedconvex.kernels.dispatch import conjugate, dual_step
+from fedconvex.kernels.dispatch import conjugate, dual_step, value
 from fedconvex.kernels.rows import row_axpy, row_dot
 from fedconvex.solvers.objective import Objective
 
 # mypy: disable-error-code="no-untyped-def"
 
 PIECE = 50_000_000  # entries of X in one call: Ctrl-C is heard in between
-_ENTRIES = 2**16  # that are squared at a time
 PATIENCE = 8  # gaps within which it must be halved: otherwise smoothing is faster
 
 
@@ -42,7 +40,7 @@ class DualPoint(NamedTuple):
 
 
 @reduction
-def _visit(loss, X, y, q, scale, state, steps, rows, idle, alpha, u):
+def _visit(loss, X, y, q, c, l2, state, steps, rows, idle, alpha, u):
     """Take at least so many coordinate steps on the rows, and return how many rows still move."""
     n, done = rows.size, 0
     while n > 0 and done < steps:
@@ -57,7 +55,7 @@ def _visit(loss, X, y, q, scale, state, steps, rows, idle, alpha, u):
             idle[i] += 1
             if delta != 0.0:
                 alpha[i] += delta
-                row_axpy(X, i, scale[i] * delta, u)
+                row_axpy(X, i, c[i] / l2 * delta, u)
                 idle[i] = 0
             if idle[i] < 2:
                 rows[moving], moving = rows[b], moving + 1
@@ -66,10 +64,44 @@ def _visit(loss, X, y, q, scale, state, steps, rows, idle, alpha, u):
 
 
 @kernel
-def _rest(loss, z, y, q, alpha, idle):
-    """idle_i = 2 where the step of row i from its score z_i is 0, else 0."""
-    for i in range(y.size):
-        idle[i] = 0 if dual_step(loss, alpha[i], z[i], q[i], y[i]) != 0.0 else 2
+def _moving(idle, rows):
+    """Write the rows that do not rest, in order, and return how many they are."""
+    n = 0
+    for i in range(idle.size):
+        if idle[i] < 2:
+            rows[n], n = i, n + 1
+    return n
+
+
+@reduction
+def _image(X, c, l2, alpha, u):
+    """u += (1/l2) sum_i c_i alpha_i x_i."""
+    for i in range(alpha.size):
+        if alpha[i] != 0.0:
+            row_axpy(X, i, c[i] / l2 * alpha[i], u)
+
+
+@reduction
+def _look(loss, X, y, c, q, u, alpha, idle):
+    """Return sum_i c_i l(z_i) and sum_i c_i l*(-alpha_i), z the scores at u; idle_i = 2 where row i would not move.
+
+    Sums are of about sqrt(n) rows each, whose scores are all that is kept.
+    """
+    values, costs, step = 0.0, 0.0, row_losses.block_of(y.size)
+    z = np.empty(step)
+    for lo in range(0, y.size, step):
+        hi = min(lo + step, y.size)
+        for i in range(lo, hi):
+            z[i - lo] = row_dot(X, i, u)
+        value_of, cost_of = 0.0, 0.0
+        for i in range(lo, hi):
+            value_of += c[i] * value(loss, z[i - lo], y[i])
+            cost_of += c[i] * conjugate(loss, -alpha[i], y[i])
+        for i in range(lo, hi):
+            idle[i] = 0 if dual_step(loss, alpha[i], z[i - lo], q[i], y[i]) != 0.0 else 2
+        values += value_of
+        costs += cost_of
+    return values, costs
 
 
 @kernel
@@ -79,17 +111,22 @@ def conjugates(loss, y, alpha, out):
         out[i] = conjugate(loss, -alpha[i], y[i])
 
 
+@reduction
+def _sparse_squares(X, out):
+    """out_i = ‖x_i‖^2 of sparse rows."""
+    for i in range(out.size):
+        total = 0.0
+        for j in range(np.uint64(X.indptr[i]), np.uint64(X.indptr[i + 1])):
+            total += X.data[j] * X.data[j]
+        out[i] = total
+
+
 def _squares(fed: Federation) -> np.ndarray:
     """Return ‖x_i‖^2 of every row, (n,); of sparse rows faster than by products of matrices."""
     if not fed.is_sparse:
         return fed.row_norms2
-    X, out, ones = fed.X, np.empty(fed.n), np.ones(fed.d)
-    step = max(1, _ENTRIES * fed.n // max(1, X.nnz))
-    for lo in range(0, fed.n, step):
-        ends = X.indptr[lo : lo + step + 1]
-        part = X.data[ends[0] : ends[-1]]
-        some = part * part, X.indices[ends[0] : ends[-1]], ends - ends[0]
-        out[lo : lo + step] = sp.csr_array(some, shape=(ends.size - 1, fed.d)) @ ones
+    out = np.empty(fed.n)
+    _sparse_squares(fed.rows, out)
     return out
 
 
@@ -100,28 +137,26 @@ def ascend(problem: Objective, goal: float) -> DualPoint:
     Needs l2 > 0 and no free coordinate: an equality would tie the coordinates of the dual.
     """
     fed, loss, l2, c = problem.federation, problem.loss, problem.l2, problem.per_row
-    scale = c / l2
-    q, alpha, idle = scale * _squares(fed), np.zeros(fed.n), np.zeros(fed.n, np.int64)
-    costs, values, w = np.empty(fed.n), np.empty((fed.n, 1)), np.zeros(fed.d)
+    u, F, lower, gaps = np.zeros(fed.d), float(problem.value(np.zeros(fed.d))), problem.traits.lower_bound, [math.inf]
+    q, w = c / l2, u
+    q *= _squares(fed)
+    alpha, idle, room = np.zeros(fed.n), np.zeros(fed.n, np.int8), np.empty(fed.n, np.int32)
     most = max(1, PIECE * fed.n // max(1, fed.X.nnz if fed.is_sparse else fed.X.size))  # rows in one call
-    u, F, lower, gaps = w.copy(), float(problem.value(w)), problem.traits.lower_bound, [math.inf]
     while F - lower > goal * (1.0 + abs(F)):
-        rows, looks = np.flatnonzero(idle < 2), len(gaps) - 1
+        rows, looks = room[: _moving(idle, room)], len(gaps) - 1
         if not rows.size or (looks >= PATIENCE and gaps[-1] > 0.5 * gaps[-PATIENCE]):
             break
         parts = np.array_split(rows, -(-rows.size // most))
         steps = min(int(min(0.25 * 1.1**looks, 2.0) * fed.n) // len(parts) + 1, 2 * most)
         for j, part in enumerate(parts):
             state = np.uint64((looks << 32) + j)
-            _visit(loss, fed.rows, fed.y, q, scale, state, steps, part, idle, alpha, u)
-        u = np.asarray(fed.X.T @ (scale * alpha))
-        z = np.ascontiguousarray(fed.X @ u)
-        row_losses.row_values(loss, z[:, None], fed.y, values)
-        conjugates(loss, fed.y, alpha, costs)
+            _visit(loss, fed.rows, fed.y, q, c, l2, state, steps, part, idle, alpha, u)
+        u = np.zeros(fed.d)
+        _image(fed.rows, c, l2, alpha, u)
+        values, costs = _look(loss, fed.rows, fed.y, c, q, u, alpha, idle)
         ridge = 0.5 * l2 * float(u @ u)
-        value, lower = float(c @ values[:, 0]) + ridge, max(lower, -float(c @ costs) - ridge)
-        if value < F:
-            w, F = u.copy(), value
+        here, lower = values + ridge, max(lower, -costs - ridge)
+        if here < F:
+            w, F = u.copy(), here
         gaps.append(F - lower)
-        _rest(loss, z, fed.y, q, alpha, idle)
     return DualPoint(w, F, lower, len(gaps) - 1)

@@ -35,7 +35,6 @@ def smoothing(problem: Objective, w: np.ndarray, tol: float | None, start: float
     goal = 1e-11 if tol is None else tol
     fed, l2, kind, free = problem.federation, problem.l2, problem.traits, problem.free
     per_row = problem.per_row
-    low, high = kind.slope_range(fed.y)
     best_w, best_F, best_lower, evaluations = _first(problem, goal)
     begin, before, width = best_w, None, min(1.0, max(best_F - best_lower, 1e-12) ** 0.5)
     shrink = _TENTH
@@ -57,6 +56,7 @@ def smoothing(problem: Objective, w: np.ndarray, tol: float | None, start: float
         pairs = [(w, u)]
         if before is not None:
             rest = 1.0 / shrink - 1.0
+            low, high = kind.slope_range(fed.y)
             slope_w, slope_u = (w - before[0]) / rest, (u - before[1]) / rest  # per current width
             pairs.append((w + slope_w, np.clip(u + slope_u, -high, -low)))
             begin = w + (1.0 - _TENTH) * slope_w

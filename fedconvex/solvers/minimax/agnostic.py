@@ -231,7 +231,7 @@ def _start(who: str, domains: Objective, start: Any) -> np.ndarray:
 def _from_some_rows(domains: Objective, sets: Any) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Return the model and weights of an eighth of the rows; (None, None) where rows are few, or weigh nothing."""
     enough = domains.federation.sizes.min() >= 4 * 8 * domains.size and domains.strong_convexity > 0.0
-    if not enough or domains.traits.quadratic or not (domains.per_row > 0.0).all():
+    if not enough or domains.traits.quadratic or not domains.row_weight_range[0] > 0.0:
         return None, None
     w, mix, _ = saddle_point(domains.thinned(8), sets, accuracy=1e-2)
     return (w, mix) if np.isfinite(domains.client_values(domains.unflatten(w))).all() else (None, None)

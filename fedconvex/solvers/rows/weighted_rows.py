@@ -50,6 +50,12 @@ class WeightedRows:
         return out if self.relative_weights is None else out * self.relative_weights
 
     @cached_property
+    def row_weight_range(self) -> tuple[float, float]:
+        """The least and the largest of `per_row`, which is not made for them where no row has a weight of its own."""
+        each = self.row_weights if self.relative_weights is None else self.per_row
+        return float(each.min()), float(each.max())
+
+    @cached_property
     def length(self) -> float:
         """Root of the sum of the squares of all entries of X, where those below 1e-150 count as 1e-150."""
         return length(self.federation.X)

@@ -137,7 +137,7 @@ def approach(problem: Objective, w: np.ndarray | None, tol: float | None) -> tup
     """
     if w is None:
         w, (n, d) = np.zeros(problem.size), problem.federation.X.shape
-        if n >= 8 * d and bool((problem.per_row > 0.0).all()):
+        if n >= 8 * d and problem.row_weight_range[0] > 0.0:
             w, _ = approach(problem.thinned(16 if n >= 128 * d else 8), w, 1e-3)
     try:
         inverse = _Blocks.at(problem, w)
