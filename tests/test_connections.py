@@ -1008,6 +1008,21 @@ def test_messages_keep_their_bits_and_belong_to_who_reads_them():
     assert odd.tolist() == [False, True, True] and odd.view(np.uint8).tolist() == [0, 1, 1]
 
 
+def test_messages_that_are_described_alike_are_checked_each():
+    """What is remembered of a description says nothing of the numbers that come with another one."""
+    first, second = wire.packed({"w": np.zeros(3)}), wire.packed({"w": np.arange(3.0)})
+    one, other = wire.unpacked(first)["w"], wire.unpacked(second)["w"]
+    one += 5.0
+    np.testing.assert_array_equal(other, np.arange(3.0))
+    np.testing.assert_array_equal(wire.unpacked(first)["w"], np.zeros(3))
+    for content in (first[:-1], first + b"x", first[:-8]):
+        for _ in range(2):
+            with pytest.raises(ValueError, match="bytes"):
+                wire.unpacked(content)
+    long = wire.packed({"a" * n: np.full(1, n) for n in range(1, 200)})
+    assert [int(a[0]) for a in wire.unpacked(long).values()] == list(range(1, 200))
+
+
 def test_a_site_that_answers_nonsense_is_refused_and_named():
     """Over a connection as elsewhere."""
     fed, make = pair()

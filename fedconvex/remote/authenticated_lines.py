@@ -21,7 +21,7 @@ from typing import NamedTuple
 HELLO, MESSAGE, ENDED, FAILED, REPLACED, TAKEN = range(6)  # kinds; the last four end a connection, and say why
 _CHUNK = 1 << 20  # bytes that are asked for at once: nothing is set aside for a length that is only claimed
 _ROOM = 1 << 16  # bytes that are asked for at least: a short frame comes at once
-_HEAD = struct.Struct(">BQ")
+_HEAD, _COUNT = struct.Struct(">BQ"), struct.Struct(">Q")
 _ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}  # a peer that is gone is noticed in two minutes
 
 
@@ -56,6 +56,16 @@ class Line:
             for name, value in _ALIVE.items():
                 if hasattr(socket, name):
                     end.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+    @property
+    def keys(self) -> Keys | None:
+        """The keys of an HMAC for each frame; what it makes of them is made once."""
+        return self._keys
+
+    @keys.setter
+    def keys(self, keys: Keys | None) -> None:
+        self._keys = keys
+        self._keyed = None if keys is None else [hmac.new(key, digestmod=hashlib.sha256) for key in keys]
 
     def send(self, kind: int, content: bytes = b"", seconds: float | None = None) -> None:
         """Send a frame, within so many seconds.
@@ -106,26 +116,41 @@ class Line:
 
     def reading(self, most: int, kept: int | None = None) -> Generator[int, None, tuple[int, bytes]]:
         """Yield how many bytes are missing until the next frame is there, and return it; raise as `receive` does."""
-        head = yield from self._exactly(_HEAD.size)
-        kind, length = _HEAD.unpack(head)
+        while len(self.came) < _HEAD.size:
+            yield _HEAD.size - len(self.came)
+        kind, length = _HEAD.unpack_from(self.came)
         if length > most:
             raise ConnectionError(f"a frame of {length} bytes, at most {most} are read")
-        mark, found, dropped = self._mark(1, head), bytearray(), kept is not None and length > kept
-        left, content = length, b""
-        while left:
-            while not self.came:
-                yield left
-            content = self._taken(min(left, len(self.came)))
-            left -= len(content)
-            if mark is not None:
+        mark, dropped = self._mark(1, self._taken(_HEAD.size)), kept is not None and length > kept
+        code = 0 if mark is None else mark.digest_size
+        content = (
+            yield from self._exactly(length + code) if length <= _CHUNK else self._piecewise(length, mark, dropped)
+        )
+        if mark is not None:
+            if length <= _CHUNK:
+                content, told = content[:length], content[length:]
                 mark.update(content)
-            if not dropped and len(content) < length:
-                found += content
-        if mark is not None and not hmac.compare_digest((yield from self._exactly(32)), mark.digest()):
-            raise ConnectionError("a frame whose authentication code does not fit")
+            else:
+                told = yield from self._exactly(code)
+            if not hmac.compare_digest(told, mark.digest()):
+                raise ConnectionError("a frame whose authentication code does not fit")
         if dropped:
             raise Oversized(f"it has {length:,} bytes, at most {kept:,} are kept")
-        return kind, bytes(found) if found else content
+        return kind, content
+
+    def _piecewise(self, length: int, mark: hmac.HMAC | None, dropped: bool) -> Generator[int, None, bytes]:
+        """Return a long content, or nothing of one that is dropped; its code is computed as it comes."""
+        found = bytearray()
+        while length:
+            while not self.came:
+                yield length
+            content = self._taken(min(length, len(self.came)))
+            length -= len(content)
+            if mark is not None:
+                mark.update(content)
+            if not dropped:
+                found += content
+        return bytes(found)
 
     def _exactly(self, length: int) -> Generator[int, None, bytes]:
         while len(self.came) < length:
@@ -134,6 +159,9 @@ class Line:
 
     def _taken(self, length: int) -> bytes:
         """Return the first bytes of those that came."""
+        if length == len(self.came):
+            found, self.came = bytes(self.came), bytearray()
+            return found
         found = bytes(memoryview(self.came)[:length])
         del self.came[:length]
         return found
@@ -152,9 +180,10 @@ class Line:
 
     def _mark(self, way: int, head: bytes) -> hmac.HMAC | None:
         """Return the HMAC of the next frame that is sent (0) or comes (1), before its content; None without keys."""
-        if self.keys is None:
+        if self._keyed is None:
             return None
-        mark = hmac.new(self.keys[way], struct.pack(">Q", self.counts[way]) + head, hashlib.sha256)
+        mark = self._keyed[way].copy()
+        mark.update(_COUNT.pack(self.counts[way]) + head)
         self.counts[way] += 1
         return mark
 

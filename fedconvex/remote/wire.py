@@ -11,6 +11,7 @@ import math
 import re
 import struct
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from fedconvex._archives import Unsafe, json_of
 _HEAD = struct.Struct("<8sI")  # the mark of a message, and the bytes of its description
 _MARK = b"arrays 1"
 _DESCRIPTION = 1 << 22  # bytes of the longest one: JSON takes up to thirty times as much
+_SHORT = 1 << 12  # bytes of one that is remembered
 _AXES = 64  # of an array, at most, as for NumPy: the product of a million numbers takes minutes
 _DTYPE = re.compile(r"[<>|][biuf][1248]")  # plain numbers
 
@@ -33,9 +35,16 @@ def packed(arrays: Mapping[str, Any]) -> bytes:
     >>> unpacked(packed({"w": [[0.5, 2.0]], "t": 3}))
     {'w': array([[0.5, 2. ]]), 't': array(3)}
     """
-    given = {name: np.asarray(a) for name, a in arrays.items()}
-    description = json.dumps([[name, a.dtype.str, a.shape] for name, a in given.items()]).encode()
-    return b"".join([_HEAD.pack(_MARK, len(description)), description, *(a.tobytes() for a in given.values())])
+    given = [(name, np.asarray(a)) for name, a in arrays.items()]
+    head = _head(tuple((name, a.dtype.str, a.shape) for name, a in given))
+    return b"".join([head, *(a.tobytes() for _, a in given)])
+
+
+@lru_cache(maxsize=64)
+def _head(described: tuple[tuple[str, str, tuple[int, ...]], ...]) -> bytes:
+    """Return what comes before the numbers; messages of a run have few different ones."""
+    description = json.dumps(described).encode()
+    return _HEAD.pack(_MARK, len(description)) + description
 
 
 def unpacked(content: bytes) -> dict[str, np.ndarray]:
@@ -52,17 +61,29 @@ def unpacked(content: bytes) -> dict[str, np.ndarray]:
     at, out = _HEAD.size + size, {}  # type: int, dict[str, np.ndarray]
     if mark != _MARK or at > len(content):
         raise Unsafe("no message")
-    for name, kind, shape in json_of(content[_HEAD.size : at], _DESCRIPTION):
+    arrays = (_known if size <= _SHORT else _described)(content[_HEAD.size : at])
+    for name, dtype, shape, length in arrays:
+        if length > len(content) - at:
+            raise Unsafe(f"has {len(content) - at} bytes at most for shape {list(shape)}, {dtype}", name)
+        a: Any = np.ndarray(shape, np.uint8 if dtype.kind == "b" else dtype, content, at)
+        out[name] = np.asarray(a != 0) if dtype.kind == "b" else a.copy()  # bytes other than 0 and 1 are no flags
+        at += length
+    if at != len(content):
+        raise Unsafe(f"{len(content) - at} bytes that belong to no array")
+    return out
+
+
+def _described(description: bytes) -> tuple[tuple[str, np.dtype[Any], tuple[int, ...], int], ...]:
+    """Return names, types, shapes and bytes of arrays, as they are described."""
+    out: dict[str, Any] = {}
+    for name, kind, shape in json_of(description, _DESCRIPTION):
         if not isinstance(name, str) or name in out or not (isinstance(kind, str) and _DTYPE.fullmatch(kind)):
             raise Unsafe("an array without a name of its own, or not of plain numbers")
         if not isinstance(shape, list) or len(shape) > _AXES or not all(type(n) is int and n >= 0 for n in shape):
             raise Unsafe("has a shape that no array has", name)
-        dtype, count = np.dtype(kind), math.prod(shape)
-        if count * dtype.itemsize > len(content) - at:
-            raise Unsafe(f"has {len(content) - at} bytes at most for shape {shape}, {dtype}", name)
-        a = np.frombuffer(content, np.uint8 if dtype.kind == "b" else dtype, count, at).reshape(shape)
-        out[name] = np.asarray(a != 0) if dtype.kind == "b" else a.copy()  # bytes other than 0 and 1 are no flags
-        at += count * dtype.itemsize
-    if at != len(content):
-        raise Unsafe(f"{len(content) - at} bytes that belong to no array")
-    return out
+        dtype = np.dtype(kind)
+        out[name] = name, dtype, tuple(shape), math.prod(shape) * dtype.itemsize
+    return tuple(out.values())
+
+
+_known = lru_cache(maxsize=64)(_described)  # of messages that came: a run has few different ones
