@@ -19,7 +19,7 @@ from fedconvex import FedAvg, FederatedNewton, Federation, FedSGD, Logistic, Pro
 from fedconvex.methods import AFL, SCAFFOLD, IRMv1
 from fedconvex.problems import InvariantProblem, MeanRegularised, MultiTaskProblem
 from fedconvex.remote import Limits, Roster, Site, in_process
-from fedconvex.remote.ledger import Audit
+from fedconvex.remote.ledger import Audit, Latest
 from fedconvex.remote.messages import ASK, JOIN, MEASURE, REFUSE, STATISTIC, Request, fingerprint
 from fedconvex.remote.questions import FIELDS
 from fedconvex.remote.site_engine import SiteEngine
@@ -312,6 +312,32 @@ def test_a_model_is_held_against_every_earlier_one(place, at_once, monkeypatch):
     assert "by a single row" in audit.few(problem, near[None], False)
     elsewhere = near + np.array([0.1, -0.2, 0.3, 0.1, 0.0, 0.0])
     assert audit.few(problem, elsewhere[None], False) == ""
+
+
+def test_the_latest_arrays_are_those_of_a_list():
+    """Any number at a time, beyond what is kept: by place in the tuples, in some order."""
+    rng, kept, listed = np.random.default_rng(0), Latest(20), []
+    for some in (0, 1, 3, 8, 0, 13, 30, 5):
+        new = [(rng.normal(size=(4, 2)), rng.normal(size=(3,))) for _ in range(some)]
+        kept.add(new)
+        listed = [*listed, *new][-20:]
+        assert len(kept) == len(listed)
+        for place in range(2):
+            found = sorted(a.tobytes() for a in kept.array(place))
+            assert found == sorted(one[place].tobytes() for one in listed)
+
+
+def test_more_models_than_are_kept_overwrite_the_oldest():
+    """The 128th before is still compared with, and one row apart from it is noticed; earlier ones are forgotten."""
+    problem, w = one_row_alone(sparse=False)
+    audit, earlier = Audit(2.0), w + np.random.default_rng(1).normal(size=(150, 6)) * (np.arange(6) < 4)
+    for model in earlier:
+        assert audit.few(problem, model[None], False) == ""
+        audit.keep()
+    assert len(audit.models) == 128
+    for i in (149, 100, 22):
+        assert "by a single row" in audit.few(problem, earlier[i][None] + 3.0 * (np.arange(6) == 4), False)
+    assert audit.few(problem, earlier[21][None] + 3.0 * (np.arange(6) == 4), False) == ""
 
 
 @pytest.mark.parametrize("sparse", [True, False])

@@ -15,6 +15,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ _AGAIN = 8  # how often a round may be asked again with other models: by a serve
 _REMEMBERED = 4096  # questions whose repetition is known
 _SLOPES = 128  # models whose slopes are compared with those of a new one
 _AT_ONCE = 1 << 18  # slopes that are compared in one piece
+_FEW_ROWS = 4096  # ones of which are kept for their sums
 _STILL = 1e-13  # slopes that change by less say nothing
 _MADE_OF = 5.0  # rows that make up a Hessian at least, in effective number, or half of a site's
 _SINGLE = (
@@ -200,7 +202,7 @@ class Ledger:
         return self.over(f"{counted}{more}: its operator allows no more (Limits(share={self.limits.share:g}))")
 
 
-def question(begun: tuple[Any, ...], kind: int, t: int, arrays: Mapping[str, np.ndarray]) -> bytes:
+def question(begun: tuple[Any, ...], kind: int, t: int, asked: bytes) -> bytes:
     """Return the digest of a question and all else that its answer depends on.
 
     Parameters
@@ -209,14 +211,10 @@ def question(begun: tuple[Any, ...], kind: int, t: int, arrays: Mapping[str, np.
         Session, invitation and memory.
     kind, t : int
         Measurements and statistics do not depend on the round.
-    arrays : mapping from name to array
+    asked : bytes
+        The digest of its arrays.
     """
-    h = hashlib.blake2b(repr((begun, kind, t)).encode(), digest_size=16)
-    for name in sorted(arrays):
-        a = arrays[name]
-        h.update(f"{name} {a.shape} {a.dtype.str};".encode())
-        h.update(a.tobytes())
-    return h.digest()
+    return hashlib.blake2b(repr((begun, kind, t, asked)).encode(), digest_size=16).digest()
 
 
 def asked_about(problem: Any, arrays: Mapping[str, np.ndarray], worked: bool) -> tuple[np.ndarray, bool] | None:
@@ -246,6 +244,40 @@ def asked_about(problem: Any, arrays: Mapping[str, np.ndarray], worked: bool) ->
     return (w.reshape(len(w), size), by_domain) if w[0].size == size else None
 
 
+class Latest:
+    """The last tuples of arrays of some shapes, those of equal places side by side; in which order does not matter.
+
+    Parameters
+    ----------
+    most : int
+        How many are kept.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most, self.count = most, 0  # of all that were added
+        self._held: tuple[np.ndarray, ...] = ()
+
+    def __len__(self) -> int:
+        return min(self.count, self.most)
+
+    def array(self, place: int) -> np.ndarray:
+        """Return the arrays at a place of the tuples, one after the other."""
+        return self._held[place][: len(self)] if self._held else np.empty(0)
+
+    def add(self, tuples: list[Views]) -> None:
+        """Keep some more; beyond the most that are kept the oldest are overwritten."""
+        for one in tuples:
+            if not self._held or self.count == len(self._held[0]) < self.most:  # there is no room
+                room = min(max(2 * self.count, 8), self.most)
+                grown = tuple(np.empty((room, *a.shape)) for a in one)
+                for new, old in zip(grown, self._held, strict=False):
+                    new[: len(old)] = old
+                self._held = grown
+            for held, a in zip(self._held, one, strict=True):
+                held[self.count % self.most] = a
+            self.count += 1
+
+
 class Audit:
     """Whether answers about models differ by fewer rows than a limit: then their difference would be these rows.
 
@@ -260,57 +292,66 @@ class Audit:
     def __init__(self, rows: float, hessians: bool = False) -> None:
         self.rows, self.hessians = rows, hessians
         self.models: list[np.ndarray] = []  # (size,) the last that were answered, which a checkpoint holds
-        self._views: list[Views] = []  # and what rows weigh in answers there
+        self._views = Latest(_SLOPES)  # and what rows weigh in answers there
         self._new: tuple[list[np.ndarray], list[Views]] = [], []  # of the question that was looked at last
 
     def few(self, problem: Any, w: np.ndarray, by_domain: bool) -> str:
         """Return why models (R, size) must not be answered, or nothing."""
         self._new = [], []
         fed = problem.federation
-        parts, kind = [np.arange(fed.n)], kind_of(problem)
+        parts: list[np.ndarray | None] = [None]  # all rows
+        sizes, kind = [fed.n], kind_of(problem)
         if by_domain and fed.domain is not None:
-            parts += [np.flatnonzero(fed.domain == q) for q in np.unique(fed.domain)]
+            domains = [np.flatnonzero(fed.domain == q) for q in np.unique(fed.domain)]
+            parts, sizes = [None, *domains], [fed.n, *(part.size for part in domains)]
         own = self.hessians and self.rows > 0.0 and (kind is None or kind.slopes is None)  # others have rules of theirs
-        if all(min(self.rows, 0.1 * part.size) <= 1.0 for part in parts) and not own:
+        if min(self.rows, 0.1 * max(sizes)) <= 1.0 and not own:
             return ""
         if len(self._views) < len(self.models):
-            self._views = self._seen(problem, np.array(self.models))
+            self._views = Latest(_SLOPES)
+            self._views.add(self._seen(problem, np.array(self.models)))
         new = self._seen(problem, w)
-        finite = [np.isfinite(np.column_stack(views)) for views in new]
-        if fed.is_sparse and any(f.any() and not f.all() for f in finite):
+        whole = [all(np.isfinite(a).all() for a in views) for views in new]
+        if fed.is_sparse and any(np.isfinite(a).any() for r, views in enumerate(new) if not whole[r] for a in views):
             return _OVERFLOW
-        told = [r for r, f in enumerate(finite) if f.all()]  # else the answer is NaN
-        new = [new[r] for r in told]
+        w, new = w[whole], [views for r, views in enumerate(new) if whole[r]]  # else the answer is NaN
         for i, views in enumerate(new):
             if own and is_made_of_few(views[1]):
                 return _FEW
-            if self._near(views, [*self._views, *new[:i], (np.zeros_like(views[0]), *views[1:])], parts):
+            if self._near(views, new[:i], parts):
                 return _SINGLE
-        self._new = [w[r].copy() for r in told], new
+        self._new = [*w], new
         return ""
 
-    def _near(self, views: Views, others: list[Views], parts: list[np.ndarray]) -> bool:
-        """Whether what rows weigh differs from one of the others by fewer rows than allowed, as many as fit at once."""
-        some = max(1, _AT_ONCE // views[0].size)
-        for first in range(0, len(others), some):
-            for now, *then in zip(views, *others[first : first + some], strict=True):
-                delta = np.abs(now - np.array(then)).sum(axis=2)
-                if any(self._is_few(delta[:, part]) for part in parts):
+    def _near(self, views: Views, others: list[Views], parts: list[np.ndarray | None]) -> bool:
+        """Whether what rows weigh differs from nothing, or from others, by fewer rows than allowed."""
+        some = max(1, _AT_ONCE // views[0].size)  # as many as fit are compared at once
+        for i, now in enumerate(views):
+            then, more = self._views.array(i), [one[i] for one in others]
+            more += [np.zeros(now.shape)] if i == 0 else []
+            for first in range(0, len(then) + len(more), some):
+                rest = slice(max(first - len(then), 0), max(first + some - len(then), 0))
+                delta = _changes(now, then[first : first + some], more[rest])
+                if any(self._is_few(delta if part is None else delta[:, part]) for part in parts):
                     return True
         return False
 
     def _is_few(self, delta: np.ndarray) -> bool:
         """Whether a row of changes of what rows weigh, a site's or a domain's, is that of fewer rows than allowed."""
-        least = min(self.rows, 0.1 * delta.shape[1])
+        n = delta.shape[1]
+        least = min(self.rows, 0.1 * n)
         if least <= 1.0:
             return False
-        alone = delta.sum(axis=1) ** 2 < least * np.square(delta).sum(axis=1)
-        return bool(np.any((delta.max(axis=1) > _STILL) & alone))
+        total = delta @ (_ones(n) if n <= _FEW_ROWS else np.ones(n))
+        alone = total * total < least * np.einsum("ij,ij->i", delta, delta)
+        return bool(alone.any() and (delta[alone].max(axis=1) > _STILL).any())
 
     def keep(self) -> None:
         """Keep the models that were looked at last, once they are answered."""
         w, views = self._new
-        self.models, self._views = [*self.models, *w][-_SLOPES:], [*self._views, *views][-_SLOPES:]
+        self.models += w
+        del self.models[:-_SLOPES]
+        self._views.add(views)
         self._new = [], []
 
     def _seen(self, problem: Any, w: np.ndarray) -> list[Views]:
@@ -327,6 +368,23 @@ class Audit:
             row_slopes(risk.row_loss, S, risk.row_labels)
             out.append((S, curvatures_at(risk, scores, S)) if self.hessians else (S,))
         return out
+
+
+def _changes(now: np.ndarray, then: np.ndarray, more: list[np.ndarray]) -> np.ndarray:
+    """Return by how much rows weigh more or less than then (m, n, C), and than in a few more, (m', n)."""
+    out = np.empty((len(then) + len(more), *now.shape))
+    if len(then):
+        np.subtract(then, now, out=out[: len(then)])
+    for to, a in zip(out[len(then) :], more, strict=True):
+        np.subtract(a, now, out=to)
+    np.abs(out, out=out)
+    return out[:, :, 0] if out.shape[2] == 1 else out.sum(axis=2)
+
+
+@lru_cache(maxsize=16)
+def _ones(n: int) -> np.ndarray:
+    """Return n ones: a product with them is the fastest sum."""
+    return np.ones(n)
 
 
 def is_made_of_few(h: np.ndarray) -> bool:

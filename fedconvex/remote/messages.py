@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, get_args, get_type_hints
 
@@ -21,7 +21,7 @@ from fedconvex._archives import json_of
 from fedconvex._check import bad, printable, wrong_type
 from fedconvex._files import identity
 
-PROTOCOL = 1
+PROTOCOL = 2
 JOIN, ASK, STATISTIC, MEASURE, REFUSE, UNKNOWN = range(6)  # kinds; UNKNOWN: the site has not joined this session
 ACK = "acknowledged"  # (2,) int64: the rounds whose memory the server has counted on last, and as of its checkpoint
 _LONGEST = 2000  # bytes of a text that are read
@@ -126,17 +126,27 @@ def opened(message: Any) -> tuple[Request, dict[str, np.ndarray]]:
         raise Refused("it has no header")
     if header[0] != PROTOCOL:
         raise Refused(f"it speaks protocol {header[0]}, not {PROTOCOL}")
-    return Request(*(int(v) for v in header[1:])), arrays
+    return Request(*header[1:].tolist()), arrays
 
 
-def fingerprint(arrays: Mapping[str, np.ndarray]) -> int:
-    """Return a number for what is asked: equal questions, in equal rounds, have equal answers."""
-    h = hashlib.blake2b(digest_size=8)
+def digest(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """Return 16 bytes that stand for arrays with their names."""
+    h = hashlib.blake2b(digest_size=16)
     for name in sorted(arrays):
         a = arrays[name]
         h.update(f"{name} {a.shape} {a.dtype.str};".encode())
         h.update(a.tobytes())
-    return int.from_bytes(h.digest(), "little") >> 1
+    return h.digest()
+
+
+def fingerprint(arrays: Mapping[str, np.ndarray]) -> int:
+    """Return a number for what is asked: equal questions, in equal rounds, have equal answers."""
+    return number_of(digest(arrays))
+
+
+def number_of(found: bytes) -> int:
+    """Return the fingerprint of arrays from their `digest`."""
+    return int.from_bytes(found[:8], "little") >> 1
 
 
 class Form(NamedTuple):
@@ -231,21 +241,32 @@ def unpacked(method: Any, arrays: Mapping[str, np.ndarray], clients: int) -> Any
         If the method has no message of these fields.
     """
     fields = {name.removeprefix("message/"): v for name, v in arrays.items() if name.startswith("message/")}
-    for kind in forms(method):
-        if set(kind._fields) == fields.keys():
-            break
-    else:
-        raise Refused(f"{type(method).__name__} has no message of {', '.join(sorted(fields))}"[:200])
+    kind = form_of(method, fields)
     for name in getattr(kind, "per_client", ()):  # every client's part is this one's: no other is looked at
         v = fields[name]
         fields[name] = np.ascontiguousarray(np.broadcast_to(v, (len(v), clients, *v.shape[2:])))
     return kind(*(v if v.ndim else v.item() for v in (fields[name] for name in kind._fields)))
 
 
+def form_of(method: Any, fields: Collection[str]) -> Any:
+    """Return the class of a method's message that has these fields.
+
+    Raises
+    ------
+    Refused
+        If it has none.
+    """
+    for kind in forms(method):
+        if len(kind._fields) == len(fields) and all(name in fields for name in kind._fields):
+            return kind
+    raise Refused(f"{type(method).__name__} has no message of {', '.join(sorted(fields)) or 'nothing'}"[:200])
+
+
 @lru_cache(maxsize=256)
-def _returned(function: Any) -> Any:
+def _returned(function: Any) -> tuple[Any, ...]:
     """Return what a function is annotated to return; looking it up takes longer than checking a message."""
-    return get_type_hints(function).get("return")
+    kind = get_type_hints(function).get("return")
+    return get_args(kind) or (kind,)
 
 
 def forms(method: Any) -> tuple[Any, ...]:
@@ -253,9 +274,8 @@ def forms(method: Any) -> tuple[Any, ...]:
     if isinstance(method, type) or not (hasattr(method, "broadcast") and hasattr(method, "local")):
         cure = "use a federated method, such as FedSGD(...) in the place of GradientDescent"
         raise wrong_type("a method over sites", "be an instance with broadcast and local", f"{method!r}", cure)
-    kind = _returned(type(method).broadcast)
-    kinds = get_args(kind) or (kind,)
+    kinds = _returned(type(method).broadcast)
     if not all(hasattr(k, "_fields") for k in kinds):
         who, must = f"{type(method).__name__}.broadcast", "be annotated with the NamedTuples that it returns"
-        raise wrong_type(who, must, f"{kind}", "def broadcast(self, state) -> Message")
+        raise wrong_type(who, must, " | ".join(map(str, kinds)), "def broadcast(self, state) -> Message")
     return kinds

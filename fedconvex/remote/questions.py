@@ -13,7 +13,7 @@ import numpy as np
 
 from fedconvex.kernels.domain_sums import domains_of
 from fedconvex.remote.kinds import Kind, kind_of
-from fedconvex.remote.messages import LARGEST, Refused, forms
+from fedconvex.remote.messages import LARGEST, Refused, form_of, forms
 from fedconvex.solvers.posteriors.gaussians import packed_size
 
 _FLOATS = np.dtype(np.float64)
@@ -94,9 +94,7 @@ def check_message(method: Any, problem: Any, arrays: Mapping[str, np.ndarray], R
     Of a method that is not of this package only ``w`` is known, and that arrays have an axis of R trajectories.
     """
     ours, fields = type(method).__module__.startswith("fedconvex."), [k.removeprefix("message/") for k in arrays]
-    kind = next((k for k in forms(method) if set(k._fields) == set(fields)), None)
-    if kind is None:
-        raise Refused(f"{type(method).__name__} has no message of {', '.join(sorted(fields)) or 'nothing'}"[:200])
+    kind = form_of(method, fields)
     apart = {*getattr(kind, "per_client", ()), *getattr(kind, "per_place", ())}
     for name, (key, a) in zip(fields, arrays.items(), strict=True):
         if a.ndim and len(a) != R:

@@ -103,6 +103,7 @@ class Site:
         self.invited: tuple[int, int] = (-1, -1)  # session, and fingerprint of the invitation
         self.kept: dict[int, Any] = {}  # memories by round
         self.problem: Any = None
+        self._longest: tuple[Any, int, int] = (None, 0, 0)  # bytes of a request, for problem and models
         self.paths = 1  # models of a trajectory that are measured in a round
         self.masks: Masks | None = None
         self.hides = hasattr(getattr(method, "sums", None), "mask")  # whether its answers are summed under masks
@@ -122,8 +123,12 @@ class Site:
 
     def longest(self) -> int:
         """Return how many bytes a request has at most: an invitation, or what the method asks in a round."""
-        asked = 0 if self.problem is None else longest(self.method, self.problem, self.R * self.paths)
-        return max(_INVITATION, asked)
+        if self.problem is None:
+            return _INVITATION
+        models = self.R * self.paths
+        if self._longest[:2] != (self.problem, models):  # the same for every round, as a rule
+            self._longest = self.problem, models, max(_INVITATION, longest(self.method, self.problem, models))
+        return self._longest[2]
 
     def answer(self, message: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the answer to a message, or a refusal that says why; nothing is raised for what a server sends.
@@ -141,7 +146,8 @@ class Site:
         request = Request(REFUSE, -1, -1, -1)
         try:
             request, arrays = messages.opened(message)
-            if request.asked != messages.fingerprint(arrays):
+            asked = messages.digest(arrays)
+            if request.asked != messages.number_of(asked):
                 raise Refused("it is not what was sent")
             if request.kind == JOIN:
                 return self._join(request, arrays)
@@ -150,18 +156,18 @@ class Site:
             if request.client != self.number:
                 raise Refused(f"it is for client {request.client}, and this is {self.number}")
             with np.errstate(all="ignore"):
-                return {"header": request.header()} | self._counted(request, arrays)
+                return {"header": request.header()} | self._counted(request, arrays, asked)
         except Refused as error:
             return self._refusal(request, str(error))
         except Exception as error:  # whatever a message makes its readers raise: the server is told, the site stays
             return self._refusal(request, unsaid(f"site {self.label}", error))
 
-    def _counted(self, request: Request, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _counted(self, request: Request, arrays: dict[str, np.ndarray], sent: bytes) -> dict[str, np.ndarray]:
         """Return the answer to a question of the method's schedule, as far as the site's limits allow it."""
         kinds = {ASK: self._work, STATISTIC: self._statistic, MEASURE: self._measure}
         if request.kind not in kinds:
             raise Refused(f"there is no kind {request.kind}")
-        asked = question(self._begun(arrays), request.kind, request.round if request.kind == ASK else 0, arrays)
+        asked = question(self._begun(arrays), request.kind, request.round if request.kind == ASK else 0, sent)
         new = not self.ledger.is_known(asked)
         if new:
             try:
@@ -264,7 +270,7 @@ class Site:
         """Do a round's local work, from the memory that the server counts on."""
         rows, acknowledged = arrays.pop("trajectories"), arrays.pop(ACK)
         whole = rows.dtype == np.int64 and rows.ndim == 1 and rows.size > 0
-        if not whole or (rows[1:] <= rows[:-1]).any() or rows[0] < 0 or rows[-1] >= self.R:
+        if not whole or (rows.size > 1 and (rows[1:] <= rows[:-1]).any()) or rows[0] < 0 or rows[-1] >= self.R:
             raise Refused(f"its trajectories are not different ones of {self.R}")
         if acknowledged.shape != (2,) or acknowledged.dtype != np.int64:
             raise Refused("it does not say which rounds it counts on")

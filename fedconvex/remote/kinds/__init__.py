@@ -7,6 +7,7 @@ one is run in one process.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -101,7 +102,13 @@ class Kind(NamedTuple):
 def kind_of(problem: Any) -> Kind | None:
     """Return what is asked and answered about a problem, None for problems that sites do not share."""
     module = getattr(problem, "over_sites", "")
-    return import_module(f"fedconvex.{module}").KIND if module else None
+    return _kind(module) if module else None
+
+
+@cache
+def _kind(module: str) -> Kind:
+    found: Kind = import_module(f"fedconvex.{module}").KIND
+    return found
 
 
 # ---------------------------------------------------------------- what kinds have in common
