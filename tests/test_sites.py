@@ -329,6 +329,27 @@ def test_messages_that_come_at_once_are_answered_in_turn():
     assert most == [1]
 
 
+def test_a_transport_cannot_change_what_others_are_told():
+    """Sites that are told the same share its arrays, which are for reading; what is a site's own is its own."""
+    fed, make = pair()
+    method = FedAvg(step_size=0.3, local_steps=2)
+    ask, seen = in_process([Site(method, make, fed.subset([k])) for k in range(3)]), []
+
+    def writing(t, requests):
+        asked = [a for a in requests.values() if "message/w" in a]
+        seen.append(len({id(a["message/w"]) for a in asked}))
+        for a in asked:
+            for name in ("message/w", "trajectories", "acknowledged"):
+                with pytest.raises(ValueError, match="read-only"):
+                    a[name][...] = 0
+        return ask(t, requests)
+
+    result = run(method, Roster.of(make, fed), transport=writing, rounds=3, seed=1)
+    np.testing.assert_array_equal(result.w, run(method, make(fed), rounds=3, seed=1).w)
+    assert 1 in seen
+    assert max(seen) == 1
+
+
 def test_nobody_answers():
     fed, make = pair()
     method = FedSGD(step_size=0.1)

@@ -62,6 +62,26 @@ class Unwilling(Refused):
     """The site has refused what it was asked."""
 
 
+class Once:
+    """Computes something of mappings once for all that hold the same objects, while these live.
+
+    Parameters
+    ----------
+    function : callable
+    """
+
+    def __init__(self, function: Callable[[Any], int]) -> None:
+        self.function = function
+        self.known: dict[tuple[Any, ...], int] = {}
+
+    def of(self, mapping: Mapping[str, Any]) -> int:
+        """Return the function of a mapping."""
+        key = (*mapping, *map(id, mapping.values()))
+        if key not in self.known:
+            self.known[key] = self.function(mapping)
+        return self.known[key]
+
+
 class Desk:
     """Asks sites, and checks what they answer.
 
@@ -223,9 +243,10 @@ class Desk:
         forms: Mapping[int, Mapping[str, Form]],
     ) -> tuple[dict[int, dict[str, np.ndarray]], set[int]]:
         """Ask once: return usable answers, and who has to join first."""
-        asked = {k: Request(kind, t, k, self.session, messages.fingerprint(a)) for k, a in requests.items()}
+        prints, most = Once(messages.fingerprint), Once(messages.largest_size)
+        asked = {k: Request(kind, t, k, self.session, prints.of(a)) for k, a in requests.items()}
         sent: Any = {k: {"header": asked[k].header(), **a} for k, a in requests.items()}
-        sizes = [{k: messages.largest_size(forms[k]) for k in requests}] if getattr(self.ask, "bounded", False) else []
+        sizes = [{k: most.of(forms[k]) for k in requests}] if getattr(self.ask, "bounded", False) else []
         answers = self.ask(t, sent, *sizes)
         if not isinstance(answers, Mapping):
             must = "return {client: arrays}"

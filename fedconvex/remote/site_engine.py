@@ -28,6 +28,9 @@ from fedconvex.traits import REFUSE, RENORMALISE, lost_reply
 if TYPE_CHECKING:
     from fedconvex.remote.site_roster import Roster
 
+Places = tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray]]
+_NOTHING = np.full(2, -1, dtype=np.int64)  # of a method whose clients remember nothing
+_NOTHING.flags.writeable = False
 _DENSE = 1_000_000  # entries up to which rows of zeros are dense
 
 
@@ -96,6 +99,7 @@ class SiteEngine(Engine):
         if self.hides:  # every site sends its key, and is told those of the others
             self.floats_up, self.floats_down = self.floats_up + 4 * clients.K, 4 * clients.K * (clients.K - 1)
         self.done = (0, 0)
+        self._placed: tuple[np.ndarray, dict[int, Places]] | None = None  # clients, and where they take part
 
     def _join(self) -> None:
         """Invite all clients, and start with nothing before all that are required have joined.
@@ -208,17 +212,10 @@ class SiteEngine(Engine):
             If an answer is missing that the method cannot do without.
         """
         template, meaning = self._template(t, message, draws), REFUSE if self.hides else lost_reply(self.method, t)
-        asked, forms = {}, {}
-        for k in np.unique(clients).tolist():
-            rows, places = _places(clients, k)[:2]
-            asked[k] = messages.packed(message, rows, places, k) | self._addresses(rows, k)
-            if self.hides:
-                asked[k] |= {CIRCLE: clients[rows], KEYS: self.server.secure[1][KEYS]}
-            forms[k] = {f"reply/{name}": _form(template, name, rows.size) for name in template._fields}
-            if "codes" in template._fields:  # whole numbers that a compressor reads
-                forms[k]["reply/codes"] = forms[k]["reply/codes"]._replace(within=self._codes())
+        places = self._places(clients)
+        asked, forms = self._asked(message, clients, places), self._forms(template, places)
         found = self.desk.collect(ASK, t, asked, forms, self.desk.patience if meaning == REFUSE else 1)
-        there = np.isin(clients, list(found))
+        there = np.ones(clients.shape, dtype=bool) if len(found) == len(asked) else np.isin(clients, list(found))
         uneven = np.ptp(there.sum(axis=1)) > 0  # answers of some trajectories only
         if meaning != REFUSE and (uneven or not there.any(axis=1).all()):
             left = {k: a for k, a in asked.items() if k not in found}
@@ -227,9 +224,40 @@ class SiteEngine(Engine):
         m = clients.shape[1]
         if not there.all():
             clients, weights = self._left(t, meaning, clients, weights, there, found)
-        reply = _joined(template, clients, found)
+            places = self._places(clients)
+        reply = _joined(template, clients, places, found)
         self._count(message, template, reply, m, there)
         return clients, weights, reply
+
+    def _places(self, clients: np.ndarray) -> dict[int, Places]:
+        """Return where every client (R, m) takes part: the same as in the round before where the clients are."""
+        if self._placed is None or not np.array_equal(self._placed[0], clients):
+            self._placed = clients.copy(), {k: _places(clients, k) for k in np.unique(clients).tolist()}
+        return self._placed[1]
+
+    def _asked(self, message: Any, clients: np.ndarray, places: dict[int, Places]) -> dict[int, dict[str, np.ndarray]]:
+        """Return what every client is asked; all that are told the same share arrays, which nobody can change."""
+        apart = getattr(message, "per_client", ()) or getattr(message, "per_place", ())
+        shared: dict[bytes, dict[str, np.ndarray]] = {}
+        asked = {}
+        for k, (rows, first, _) in places.items():
+            if apart or (told := shared.get(rows.tobytes())) is None:
+                told = messages.packed(message, rows, first, k) | {"trajectories": self.numbers[rows]}
+                shared[rows.tobytes()] = _read_only(told)
+            asked[k] = told | {ACK: self._acknowledged(k)}
+            if self.hides:
+                asked[k] |= {CIRCLE: clients[rows], KEYS: self.server.secure[1][KEYS]}
+        return asked
+
+    def _forms(self, template: Any, places: dict[int, Places]) -> dict[int, dict[str, Form]]:
+        """Return what the answer of every client must look like."""
+        by_rows: dict[int, dict[str, Form]] = {}
+        for rows in {rows.size for rows, _, _ in places.values()}:
+            forms = {f"reply/{name}": _form(template, name, rows) for name in template._fields}
+            if "codes" in template._fields:  # whole numbers that a compressor reads
+                forms["reply/codes"] = forms["reply/codes"]._replace(within=self._codes())
+            by_rows[rows] = forms
+        return {k: by_rows[rows.size] for k, (rows, _, _) in places.items()}
 
     def _codes(self) -> tuple[int, int] | None:
         """Return the least and the largest code of the method's compressor, None where it does not say."""
@@ -255,11 +283,13 @@ class SiteEngine(Engine):
             weights = weights / weights.sum(axis=1, keepdims=True)
         return clients, weights
 
-    def _addresses(self, rows: np.ndarray, k: int) -> dict[str, np.ndarray]:
-        """Return which trajectories a client works in, and the memory that the server counts on."""
+    def _acknowledged(self, k: int) -> np.ndarray:
+        """Return the memory that the server counts on, by rounds: now, and as of its checkpoint."""
+        if self.memory is None and self.durable is None:
+            return _NOTHING
         last = -1 if self.memory is None else int(self.memory.rounds[k])
         durable = last if self.durable is None else int(self.durable.rounds[k])
-        return {"trajectories": self.numbers[rows], ACK: np.array([last, durable], dtype=np.int64)}
+        return np.array([last, durable], dtype=np.int64)
 
     def _count(self, message: Any, template: Any, reply: Any, m: int, there: np.ndarray) -> None:
         """Count the numbers that were sent to m clients, per trajectory; lost answers count as nothing."""
@@ -325,13 +355,19 @@ def _zeros(make: Any, clients: Any, k: int) -> Any:
     raise AssertionError
 
 
-def _places(clients: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, Any]:
+def _places(clients: np.ndarray, k: int) -> Places:
     """Return the trajectories of a client and its first places in them, and (r, j, number) of all its places."""
     r, j = np.nonzero(clients == k)
     if r.size < 2 or (r[1:] > r[:-1]).all():  # drawn once at most
         return r, j, (r, j, np.arange(r.size))
     rows, first, number = np.unique(r, return_index=True, return_inverse=True)
     return rows, j[first], (r, j, number)
+
+
+def _read_only(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    for a in arrays.values():
+        a.flags.writeable = False
+    return arrays
 
 
 def _form(template: Any, name: str, rows: int) -> Form:
@@ -341,7 +377,9 @@ def _form(template: Any, name: str, rows: int) -> Form:
     return Form((rows, *a.shape[1:]), a.dtype, not diagnostic and bool(np.isfinite(a).all()))
 
 
-def _joined(template: Any, clients: np.ndarray, found: Mapping[int, Mapping[str, np.ndarray]]) -> Any:
+def _joined(
+    template: Any, clients: np.ndarray, places: Mapping[int, Places], found: Mapping[int, Mapping[str, np.ndarray]]
+) -> Any:
     """Return the reply of clients (R, m), as `local` gives it for all of them together.
 
     Fields that a client leaves empty, (1, 0), are (R, 0); others (1, 1, ...) become (R, m, ...).
@@ -352,8 +390,10 @@ def _joined(template: Any, clients: np.ndarray, found: Mapping[int, Mapping[str,
             fields.append(np.empty((R, *like.shape[1:]), dtype=like.dtype))
             continue
         out = np.empty((*clients.shape, *like.shape[2:]), dtype=like.dtype)
-        for k in np.unique(clients).tolist():
-            r, j, number = _places(clients, k)[2]
-            out[r, j] = found[k][f"reply/{name}"][number, 0]
+        if out.size and R == 1:
+            np.concatenate([found[k][f"reply/{name}"] for k in clients[0].tolist()], axis=1, out=out)
+        elif out.size:
+            for k, (_, _, (r, j, number)) in places.items():
+                out[r, j] = found[k][f"reply/{name}"][number, 0]
         fields.append(out)
     return type(template)(*fields)
