@@ -314,6 +314,29 @@ def test_a_model_is_held_against_every_earlier_one(place, at_once, monkeypatch):
     assert audit.few(problem, elsewhere[None], False) == ""
 
 
+@pytest.mark.compiled
+@pytest.mark.parametrize("at_once", [1, 1 << 18])
+def test_changes_of_few_rows_are_found_in_all_ways(at_once, monkeypatch):
+    """By a kernel, for several outputs, among the rows of a domain: (sum |d|)^2 < 2.5 sum d^2 for one of m changes."""
+    monkeypatch.setattr("fedconvex.remote.ledger._AT_ONCE", at_once)
+    rng, audit, found = np.random.default_rng(0), Audit(2.5), []
+    for _ in range(300):
+        m, n, changed = rng.integers(0, 6), 40, rng.integers(1, 7, 5)
+        now = rng.normal(size=(n, 1))
+        then = np.repeat(now[None], m, axis=0)
+        for i in range(m):
+            rows = rng.choice(n, changed[i % 5], replace=False)
+            then[i, rows, 0] += rng.normal(size=rows.size) * rng.choice([1.0, 1e-14])
+        d = np.abs(then - now)[:, :, 0]
+        few = bool(((d.sum(axis=1) ** 2 < 2.5 * (d * d).sum(axis=1)) & (d.max(axis=1) > 1e-13)).any()) if m else False
+        twice = np.concatenate([then, np.ones_like(then)], axis=2), np.concatenate([now, np.ones_like(now)], axis=1)
+        order = rng.permutation(n)
+        ways = [audit._is_few(then, now, None), audit._is_few(*twice, None), audit._is_few(then, now, order)]
+        assert ways == [few] * 3
+        found.append(few)
+    assert 50 < sum(found) < 250
+
+
 def test_the_latest_arrays_are_those_of_a_list():
     """Any number at a time, beyond what is kept: by place in the tuples, in some order."""
     rng, kept, listed = np.random.default_rng(0), Latest(20), []

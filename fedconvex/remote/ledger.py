@@ -15,12 +15,12 @@ import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from fedconvex._check import real, whole
+from fedconvex.kernels.row_changes import few_changed
 from fedconvex.kernels.row_losses import row_curvatures, row_slopes
 from fedconvex.remote.kinds import kind_of
 from fedconvex.remote.messages import Refused
@@ -29,7 +29,6 @@ _AGAIN = 8  # how often a round may be asked again with other models: by a serve
 _REMEMBERED = 4096  # questions whose repetition is known
 _SLOPES = 128  # models whose slopes are compared with those of a new one
 _AT_ONCE = 1 << 18  # slopes that are compared in one piece
-_FEW_ROWS = 4096  # ones of which are kept for their sums
 _STILL = 1e-13  # slopes that change by less say nothing
 _MADE_OF = 5.0  # rows that make up a Hessian at least, in effective number, or half of a site's
 _SINGLE = (
@@ -311,40 +310,45 @@ class Audit:
             self._views = Latest(_SLOPES)
             self._views.add(self._seen(problem, np.array(self.models)))
         new = self._seen(problem, w)
-        whole = [all(np.isfinite(a).all() for a in views) for views in new]
-        if fed.is_sparse and any(np.isfinite(a).any() for r, views in enumerate(new) if not whole[r] for a in views):
-            return _OVERFLOW
-        w, new = w[whole], [views for r, views in enumerate(new) if whole[r]]  # else the answer is NaN
+        whole = [_are_finite(views) for views in new]
+        if not all(whole):  # the answer is NaN
+            rest = [views for views, finite in zip(new, whole, strict=True) if not finite]
+            if fed.is_sparse and any(np.isfinite(a).any() for views in rest for a in views):
+                return _OVERFLOW
+            w, new = w[whole], [views for views, finite in zip(new, whole, strict=True) if finite]
         for i, views in enumerate(new):
             if own and is_made_of_few(views[1]):
                 return _FEW
             if self._near(views, new[:i], parts):
                 return _SINGLE
-        self._new = [*w], new
+        self._new = [one.copy() for one in w], new
         return ""
 
     def _near(self, views: Views, others: list[Views], parts: list[np.ndarray | None]) -> bool:
         """Whether what rows weigh differs from nothing, or from others, by fewer rows than allowed."""
-        some = max(1, _AT_ONCE // views[0].size)  # as many as fit are compared at once
         for i, now in enumerate(views):
-            then, more = self._views.array(i), [one[i] for one in others]
-            more += [np.zeros(now.shape)] if i == 0 else []
-            for first in range(0, len(then) + len(more), some):
-                rest = slice(max(first - len(then), 0), max(first + some - len(then), 0))
-                delta = _changes(now, then[first : first + some], more[rest])
-                if any(self._is_few(delta if part is None else delta[:, part]) for part in parts):
+            nothing = [np.zeros((1, *now.shape))] if i == 0 else []
+            for then in (self._views.array(i), *(one[i][None] for one in others), *nothing):
+                if any(self._is_few(then, now, part) for part in parts):
                     return True
         return False
 
-    def _is_few(self, delta: np.ndarray) -> bool:
-        """Whether a row of changes of what rows weigh, a site's or a domain's, is that of fewer rows than allowed."""
-        n = delta.shape[1]
-        least = min(self.rows, 0.1 * n)
-        if least <= 1.0:
+    def _is_few(self, then: np.ndarray, now: np.ndarray, part: np.ndarray | None) -> bool:
+        """Whether what all rows, or a domain's, weigh now (n, C) differs from then (m, n, C) by fewer than allowed."""
+        n, outputs = now.shape
+        least = min(self.rows, 0.1 * (n if part is None else part.size))
+        if least <= 1.0 or not len(then):
             return False
-        total = delta @ (_ones(n) if n <= _FEW_ROWS else np.ones(n))
-        alone = total * total < least * np.einsum("ij,ij->i", delta, delta)
-        return bool(alone.any() and (delta[alone].max(axis=1) > _STILL).any())
+        if part is None and outputs == 1:
+            return bool(few_changed(then.reshape(-1, n), now.ravel(), least, _STILL))
+        some = max(1, _AT_ONCE // now.size)  # as many as fit are compared at once
+        for first in range(0, len(then), some):
+            delta = np.abs(then[first : first + some] - now).sum(axis=2)
+            delta = delta if part is None else delta[:, part]
+            alone = delta.sum(axis=1) ** 2 < least * np.square(delta).sum(axis=1)
+            if (alone & (delta.max(axis=1) > _STILL)).any():
+                return True
+        return False
 
     def keep(self) -> None:
         """Keep the models that were looked at last, once they are answered."""
@@ -364,27 +368,15 @@ class Audit:
         risk = problem if kind is None else kind.audited(problem, False)
         for one in w:
             S = np.ascontiguousarray(fed.X @ one.reshape(-1, fed.d).T)
-            scores = S.copy()
+            scores = S.copy() if self.hessians else S
             row_slopes(risk.row_loss, S, risk.row_labels)
             out.append((S, curvatures_at(risk, scores, S)) if self.hessians else (S,))
         return out
 
 
-def _changes(now: np.ndarray, then: np.ndarray, more: list[np.ndarray]) -> np.ndarray:
-    """Return by how much rows weigh more or less than then (m, n, C), and than in a few more, (m', n)."""
-    out = np.empty((len(then) + len(more), *now.shape))
-    if len(then):
-        np.subtract(then, now, out=out[: len(then)])
-    for to, a in zip(out[len(then) :], more, strict=True):
-        np.subtract(a, now, out=to)
-    np.abs(out, out=out)
-    return out[:, :, 0] if out.shape[2] == 1 else out.sum(axis=2)
-
-
-@lru_cache(maxsize=16)
-def _ones(n: int) -> np.ndarray:
-    """Return n ones: a product with them is the fastest sum."""
-    return np.ones(n)
+def _are_finite(views: Views) -> bool:
+    """Whether all numbers are finite: if their sum is, they are."""
+    return all(math.isfinite(a.sum()) or bool(np.isfinite(a).all()) for a in views)
 
 
 def is_made_of_few(h: np.ndarray) -> bool:
