@@ -28,7 +28,7 @@ _LONGEST = 2000  # bytes of a text that are read
 LARGEST = 1 << 30  # bytes of a message whose arrays are not known beforehand
 _REFUSAL, _ENTRY = 1 << 14, 1 << 9  # bytes of a header with a reason, and of what names and describes an array
 _ANY = 1_000_000  # length of an axis that may have any
-_KINDS = {"f8", "i8", "u8", "b1", "u1"}  # types of arrays that may travel
+_KINDS = {np.dtype(order + kind) for order in "<>" for kind in ("f8", "i8", "u8", "b1", "u1")}  # that may travel
 
 
 class Refused(Exception):
@@ -117,16 +117,17 @@ def opened(message: Any) -> tuple[Request, dict[str, np.ndarray]]:
     if not isinstance(message, Mapping):
         raise Refused(f"it is {type(message).__name__}, not arrays by name")
     for name, a in message.items():
-        if not isinstance(name, str) or type(a) is not np.ndarray or a.dtype.str[1:] not in _KINDS:
+        if not isinstance(name, str) or type(a) is not np.ndarray or a.dtype not in _KINDS:
             kind = a.dtype.str if isinstance(a, np.ndarray) else type(a).__name__
             raise Refused(f"{printable(str(name)[:40])} is {kind}, not an array of plain numbers")
     arrays = dict(message)
     header = arrays.pop("header", np.empty(0))
     if header.shape != (6,) or header.dtype != np.int64:
         raise Refused("it has no header")
-    if header[0] != PROTOCOL:
-        raise Refused(f"it speaks protocol {header[0]}, not {PROTOCOL}")
-    return Request(*header[1:].tolist()), arrays
+    protocol, *numbers = header.tolist()
+    if protocol != PROTOCOL:
+        raise Refused(f"it speaks protocol {protocol}, not {PROTOCOL}")
+    return Request(*numbers), arrays
 
 
 def digest(arrays: Mapping[str, np.ndarray]) -> bytes:
@@ -257,7 +258,7 @@ def form_of(method: Any, fields: Collection[str]) -> Any:
         If it has none.
     """
     for kind in forms(method):
-        if len(kind._fields) == len(fields) and all(name in fields for name in kind._fields):
+        if kind._fields == tuple(fields) or set(kind._fields) == set(fields):
             return kind
     raise Refused(f"{type(method).__name__} has no message of {', '.join(sorted(fields)) or 'nothing'}"[:200])
 

@@ -270,7 +270,8 @@ class Site:
         """Do a round's local work, from the memory that the server counts on."""
         rows, acknowledged = arrays.pop("trajectories"), arrays.pop(ACK)
         whole = rows.dtype == np.int64 and rows.ndim == 1 and rows.size > 0
-        if not whole or (rows.size > 1 and (rows[1:] <= rows[:-1]).any()) or rows[0] < 0 or rows[-1] >= self.R:
+        rising = whole and (rows.size == 1 or (rows[1:] > rows[:-1]).all())
+        if not rising or int(rows[0]) < 0 or int(rows[-1]) >= self.R:
             raise Refused(f"its trajectories are not different ones of {self.R}")
         if acknowledged.shape != (2,) or acknowledged.dtype != np.int64:
             raise Refused("it does not say which rounds it counts on")
@@ -280,7 +281,8 @@ class Site:
         check_message(self.method, self.problem, arrays, rows.size)
         message = messages.unpacked(self.method, arrays, self.problem.federation.K)
         memory = self._recalled(request.round, acknowledged.tolist())
-        clients = np.full((rows.size, 1), self.number, dtype=np.int64)
+        clients = np.empty((rows.size, 1), dtype=np.int64)
+        clients.fill(self.number)
         draws = Draws(self.key, rows, request.round)
         reply, memory = work.local(self.problem, message, clients, memory, draws)
         if self.masks is not None:
