@@ -15,9 +15,9 @@ import scipy.sparse as sp
 from fedconvex import FedAvg, Federation, Logistic, Problem, Softmax, Squared, iterate, run
 from fedconvex.draws import BATCHES, Draws, key_from_seed, stream
 from fedconvex.driver import participants
-from fedconvex.kernels import pieces
+from fedconvex.kernels import jobs, pieces
 from fedconvex.kernels.batches import draw_rows
-from fedconvex.kernels.domain_sums import domain_losses
+from fedconvex.kernels.domain_sums import domain_losses, kinds_by_weight
 from fedconvex.methods import (
     AFL,
     AgnosticFedAvg,
@@ -182,6 +182,23 @@ def test_equal_weights_within_a_client_take_fedavgs_steps():
     twin, _ = other.local(problem, other.broadcast(other.init(problem, np.zeros((1, 3)))), clients, None, draws)
     np.testing.assert_array_equal(reply.w, twin.w)
     assert np.argmax(reply.beta[0]) == 0
+
+
+def test_weights_of_rows_are_as_written():
+    """u_i = n alpha_i/beta, exactly 1 for domains not held and where all weigh alike; idle clients are seen."""
+    problem, alpha = make(3, p=3, K=4), np.array([[0.3, 1.0, 0.7], [0.0, 1.0, 0.0]])
+    clients, sizes = np.array([[0, 1, 2], [3, 0, 1]]), problem.federation.sizes
+    held = np.array([[[3, 0, 4], [5, 0, 0], [0, 2, 1]], [[4, 0, 2], [1, 1, 1], [0, 6, 0]]], dtype=float)
+    u, beta = domain_weighting.weights_of(problem, clients, alpha, held)
+    total = (alpha[:, None] * held).sum(axis=2)
+    with np.errstate(all="ignore"):
+        expected = sizes[clients][:, :, None] * alpha[:, None] / np.where(total > 0.0, total, 1.0)[:, :, None]
+    np.testing.assert_array_equal(beta, total)
+    np.testing.assert_array_equal(u, np.where(held > 0.0, expected, 1.0))
+    kinds, u[0, 1] = np.empty((2, 3), np.int64), 1.0
+    seen = kinds_by_weight(u, beta, kinds)
+    assert kinds.tolist() == [[jobs.OWN, jobs.UNSORTED, jobs.OWN], [jobs.IDLE, jobs.OWN, jobs.OWN]]
+    assert seen == 1 << jobs.OWN | 1 << jobs.UNSORTED | 1 << jobs.IDLE
 
 
 @pytest.mark.parametrize("name", ["AFL", "AFL weighted", *METHODS, "Softmax"])

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedconvex.simplex import ascent
 from fedconvex.simplex.ascent import EntropicStep, ProjectedStep
 from fedconvex.simplex.uncertainty import (
     KLBall,
@@ -121,6 +122,25 @@ def test_steps_are_the_named_ones():
     weights = mix * np.exp(g)
     np.testing.assert_allclose(EntropicStep().ascend(Simplex(), mix, g), weights / weights.sum(), rtol=1e-14)
     np.testing.assert_allclose(ProjectedStep().ascend(Simplex(), mix, g), mix + g - g.mean(), rtol=1e-14)
+
+
+def test_moderate_entropic_steps_have_the_bits_of_checked_ones():
+    rng, short = np.random.default_rng(5), 0
+    for _ in range(300):
+        R, p = rng.integers(1, 5), rng.integers(1, 14)
+        mix = rng.dirichlet(np.full(p, 10.0 ** rng.uniform(-2.0, 1.0)), R)
+        g = 10.0 ** rng.uniform(-4.0, 2.6) * rng.standard_normal((R, p))
+        if rng.random() < 0.2:
+            g[0, 0] = rng.choice([np.nan, np.inf, -np.inf])
+        found, fine = EntropicStep().ascend(Simplex(), mix, g), np.isfinite(g).all(axis=1)
+        log = np.log(np.where(mix > 0.0, mix, 1.0))
+        top = np.where(mix > 0.0, log + g, -np.inf).max(axis=1, keepdims=True)  # no weight below e^-600 of the largest
+        expected = mix.copy()
+        if fine.any():
+            expected[fine] = Simplex().entropic(mix[fine], np.maximum(g, top - 600.0 - log)[fine])
+        np.testing.assert_array_equal(found, expected)
+        short += ascent._moderate(mix.ravel(), g.ravel())
+    assert 50 < short < 250  # both ways are taken
 
 
 def test_a_ball_that_holds_a_vertex_and_a_ball_of_radius_zero():

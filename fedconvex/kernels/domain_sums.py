@@ -14,7 +14,7 @@ from fedconvex._check import bad
 from fedconvex.draws import Draws
 from fedconvex.federation import Federation
 from fedconvex.kernels import jobs, pieces, row_losses
-from fedconvex.kernels.cache import borrowing
+from fedconvex.kernels.cache import borrowing, kernel, strict_part
 from fedconvex.kernels.dispatch import by_output, value
 from fedconvex.kernels.rows import row_dot
 
@@ -90,6 +90,68 @@ def _held_of(federation: Federation, p: int) -> np.ndarray:
         cure = "name the domains: Federation.from_arrays(..., domains=...)"
         raise bad("a client that works alone", f"know which of the {p} domains its rows belong to", "no domains", cure)
     return held
+
+
+@strict_part
+def _relative(n, alpha, held, beta, u):  # type: ignore[no-untyped-def]
+    """u_i = n alpha_i/beta, as written: where all rows weigh alike it is exactly 1, as it is of domains not held."""
+    for i in range(u.size):
+        u[i] = n * alpha[i] / beta if held[i] > 0.0 else 1.0
+
+
+@kernel
+def relative_weights(sizes, clients, alpha, held, beta, u):  # type: ignore[no-untyped-def]
+    """u[r, j, i] = n alpha_i/beta for rows of domain i at client clients[r, j]; alpha is (R, m or 1, p)."""
+    for r in range(u.shape[0]):
+        for j in range(u.shape[1]):
+            b = beta[r, j] if beta[r, j] > 0.0 else 1.0
+            _relative(sizes[clients[r, j]], alpha[r, min(j, alpha.shape[1] - 1)], held[r, j], b, u[r, j])
+
+
+@kernel
+def kinds_by_weight(u, beta, kinds):  # type: ignore[no-untyped-def]
+    """Replace kinds: UNSORTED where all rows weigh one, else OWN, or IDLE where none does; return those that occur."""
+    seen = 0
+    for r in range(u.shape[0]):
+        for j in range(u.shape[1]):
+            plain = True
+            for i in range(u.shape[2]):
+                plain &= u[r, j, i] == 1.0
+            kinds[r, j] = jobs.UNSORTED if plain else jobs.OWN if beta[r, j] > 0.0 else jobs.IDLE
+            seen |= 1 << kinds[r, j]
+    return seen
+
+
+@strict_part
+def _enter(losses, counts, window, expected, F, later, mean):  # type: ignore[no-untyped-def]
+    last = window.shape[0] - 1
+    for i in range(counts.size):
+        F[i] = losses[i] / (counts[i] if counts[i] > 0.0 else 1.0)
+        total = 0.0
+        for s in range(last):
+            later[s, i] = window[s + 1, i]
+            total += later[s, i]
+        later[last, i] = counts[i]
+        mean[i] = (total + counts[i]) / window.shape[0]
+        if not mean[i] > 0.0:
+            mean[i] = expected[i]
+
+
+@kernel
+def _enter_all(losses, counts, window, expected, F, later, mean):  # type: ignore[no-untyped-def]
+    for r in range(counts.shape[0]):
+        _enter(losses[r], counts[r], window[r], expected[r], F[r], later[r], mean[r])
+
+
+def entered(losses: Any, counts: Any, window: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return means of losses, of sums and counts (R, p), and the window (R, r, p) with these counts for the oldest.
+
+    And the mean of that window, or what was expected (R, p) where it is zero.
+    """
+    known = (a if a.flags.carray else a.copy() for a in (losses, counts, window, expected))  # one array type
+    made = np.empty(counts.shape), np.empty(window.shape), np.empty(counts.shape)
+    _enter_all(*known, *made)
+    return made
 
 
 def domain_losses(problem: Any, w: np.ndarray, clients: np.ndarray, p: int, asked: Any = None) -> np.ndarray:

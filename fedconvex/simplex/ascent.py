@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedconvex._check import equal_by_type
+from fedconvex.kernels.cache import kernel
 
 _FAR, _DEEP = 1e16, 600.0
+_LEAST, _APART = 1e-100, 300.0  # log _LEAST - _APART is above -_DEEP: in one step no weight falls so low
 
 
 @equal_by_type
@@ -56,6 +58,10 @@ class EntropicStep(NamedTuple):
 
     def ascend(self, uncertainty_set: Any, domain_weights: np.ndarray, g: np.ndarray) -> np.ndarray:
         """Return the next domain weights (R, p) after the scaled ascent directions g (R, p)."""
+        if getattr(uncertainty_set, "whole", False) and _moderate(domain_weights.ravel(), g.ravel()):
+            x = domain_weights * np.exp(g - g.max(axis=-1, keepdims=True))  # the bits of `entropic`, unchecked
+            x = x / x.max(axis=-1, keepdims=True)
+            return np.asarray(x * (1.0 / x.sum(axis=-1, keepdims=True)))
 
         def raise_(mix: np.ndarray, h: np.ndarray) -> Any:
             log = np.log(np.where(mix > 0.0, mix, 1.0))
@@ -63,6 +69,15 @@ class EntropicStep(NamedTuple):
             return uncertainty_set.entropic(mix, np.maximum(h, top - _DEEP - log))
 
         return _where_finite(raise_, domain_weights, g)
+
+
+@kernel
+def _moderate(domain_weights, g):  # type: ignore[no-untyped-def]
+    """Whether all of flat arrays is finite, and no weight falls so low in an entropic step that it would be held up."""
+    moderate = True
+    for i in range(g.size):
+        moderate &= _LEAST <= domain_weights[i] <= 2.0 and abs(g[i] - g[0]) <= 0.5 * _APART
+    return moderate
 
 
 def _where_finite(step: Callable[..., Any], domain_weights: np.ndarray, g: np.ndarray) -> np.ndarray:

@@ -32,6 +32,8 @@ class Simplex:
     (0.5, array([0., 1.]))
     """
 
+    whole = True  # entropic steps end in it: lambda_i exp(g_i) over their sum
+
     def check(self, who: str, p: int) -> None:
         """Raise if the set does not hold weights of p domains."""
 

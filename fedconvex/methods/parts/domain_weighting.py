@@ -16,7 +16,15 @@ from fedconvex.draws import Draws
 from fedconvex.kernels import descent, jobs
 from fedconvex.kernels.batches import batch_add, batch_slopes
 from fedconvex.kernels.dispatch import move
-from fedconvex.kernels.domain_sums import add_losses, domain_losses, domains_of, held_by, none_empty
+from fedconvex.kernels.domain_sums import (
+    add_losses,
+    domain_losses,
+    domains_of,
+    held_by,
+    kinds_by_weight,
+    none_empty,
+    relative_weights,
+)
 from fedconvex.kernels.ridges import penalty
 from fedconvex.problems import FederatedProblem, Problem
 from fedconvex.simplex.ascent import EntropicStep
@@ -88,10 +96,9 @@ def weights_of(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return u (R, m, p) and beta (R, m) of clients (R, m) with held rows (R, m, p), for alpha (R, p) or (R, m, p)."""
     alpha = alpha[:, None] if alpha.ndim == 2 else alpha
-    beta = np.add.reduce(alpha * held, axis=2)
-    n = problem.federation.sizes[clients][:, :, None]
-    u = n * alpha / (beta if (beta > 0.0).all() else np.where(beta > 0.0, beta, 1.0))[:, :, None]
-    u[~(held > 0)] = 1.0
+    alpha = alpha if alpha.flags.carray else alpha.copy()  # kernels see one array type
+    beta, u = np.add.reduce(alpha * held, axis=2), np.empty(held.shape)
+    relative_weights(problem.federation.sizes, clients, alpha, held, beta, u)
     return u, beta
 
 
@@ -104,12 +111,10 @@ def local_steps(
     To losses (R, m, p), where they are given, the sums of the losses at w are added by domain: of clients whose rows
     weigh differently by their jobs, which need the rows in any case, of others before.
     """
-    kinds = np.where((u == 1.0).all(axis=2), jobs.UNSORTED, jobs.OWN)
-    idle = ~(beta > 0.0)
-    if idle.any():
-        kinds[idle & (kinds == jobs.OWN)] = jobs.IDLE
-    if losses.size and (others := kinds != jobs.OWN).any():
-        losses += domain_losses(problem, w, clients, u.shape[2], others)
+    kinds = np.empty(clients.shape, np.int64)
+    seen = kinds_by_weight(u, beta, kinds)
+    if losses.size and seen != 1 << jobs.OWN:
+        losses += domain_losses(problem, w, clients, u.shape[2], kinds != jobs.OWN)
     own = DomainWeighted(method.client, domains_of(problem.federation).code, u, losses)
     return steps_by(method, problem, w, clients, draws, kinds, own)
 
@@ -151,9 +156,13 @@ class DomainWeighted(NamedTuple):
     def step(self, loss, data, job, part, s, a, w, room):  # type: ignore[no-untyped-def]
         """One move along (1/|b|) sum over the batch of u_i l'(row) + l2 w."""
         batch_slopes(loss, data.X, data.y, part, 1.0 / part.size, w, room.c, room.t)
+        mine = self.u[job.r, job.j]
         for b in range(part.size):
+            weight = mine[
+                np.uint64(self.code[np.uint64(part[b])])
+            ]  # signed ones would be looked at for wrapping around
             for e in range(job.outputs):
-                room.c[b * job.outputs + e] *= self.u[job.r, job.j, self.code[part[b]]]
+                room.c[b * job.outputs + e] *= weight
         penalty(job.ridge, w, job.tilt, room.g)
         batch_add(loss, data.X, part, room.c, room.g)
         move(self.opt, w, room.g, a, room.m, room.v, s + 1)
