@@ -301,3 +301,15 @@ def test_runs_record_and_stop_as_before(monkeypatch):
     for name in ("round", "value", "gap", "floats_down", "floats_up"):
         assert np.array_equal(found[0].trace[name], found[1].trace[name]), name
     assert found[0].status is found[1].status and found[0].rounds == found[1].rounds
+
+
+def test_rounds_between_two_records_are_computed_at_once(monkeypatch):
+    """Nobody asks for the states between, and a run that is not stopped by them need not begin with short blocks."""
+    method, problem, asked, alone = TOGETHER["single rows"], small_problem(), [], rounds.Engine._block
+    monkeypatch.setattr(rounds.Engine, "_block", lambda engine, t, *rest: asked.append(t) or alone(engine, t, *rest))
+    result = run(method, problem, rounds=70, record_every=35, tol=0.0, seed=3, trajectories=2)
+    assert asked == [0, 1, 36]  # the first round alone
+    asked.clear()
+    every_one, _ = states(method, problem, 2, n=70)
+    assert asked == [0, 1, 5, 21]
+    np.testing.assert_array_equal(result.w, every_one[-1].w)

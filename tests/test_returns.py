@@ -7,6 +7,9 @@ import pytest
 
 from fedconvex import SCAFFOLD, DivergenceWarning, FedAvg, Federation, GradientDescent, Problem, Squared, Status, run
 from fedconvex.datasets import federation_of_moments
+from fedconvex.draws import key_from_seed
+from fedconvex.driver.recording import Recorder
+from fedconvex.driver.rounds import Engine
 from fedconvex.methods import CompressedGradientDescent, Decay, FedSGD, FLGame, IRMGame, TopK, UniformSampling
 from fedconvex.problems import GameProblem
 from fedconvex.report import outlook
@@ -42,6 +45,14 @@ def test_bits_that_are_counted_hide_no_standstill():
     result = run(method, Problem(fed, Squared(), l2=0.1), rounds=50)
     assert (result.status, result.period) == (Status.CYCLE, 1) and result.rounds <= 3
     assert not result.w.any()
+
+
+def test_returns_are_looked_for_where_they_end_a_run_or_may_end_one_that_is_resumed():
+    engine = Engine(GradientDescent(step_size=2.0), quadratic(1.0), key_from_seed(0), 1, 1)
+    active = [
+        Recorder(engine, 1, tol, saved).returns.active for tol, saved in ((1e-8, False), (0.0, False), (0.0, True))
+    ]
+    assert active == [True, False, True]
 
 
 @pytest.mark.slow

@@ -25,9 +25,11 @@ class Returns:
     cycles.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        traits = traits_of(engine.method, engine.problem)
-        self.active = traits.deterministic and not traits.by_round and not engine.moving
+    def __init__(self, engine: Engine, wanted: bool = True) -> None:
+        self.active = wanted and not engine.moving
+        if self.active:
+            traits = traits_of(engine.method, engine.problem)
+            self.active = traits.deterministic and not traits.by_round
         self.engine = engine
         self.earlier: list[np.ndarray] = []
         self.at, self.period = 0, 0  # round of the earlier state; rounds of a cycle

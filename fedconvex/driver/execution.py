@@ -107,7 +107,7 @@ def _wishes(rounds: Any, tol: Any, every: Any, checkpoint: Any, save_every: Any,
 def _carry_out(engine: Engine, start: Any, wishes: _Wishes) -> Result:
     """Run rounds until a status is found; the last finished round is kept on Ctrl-C too."""
     limit, state = wishes.rounds, engine.start(start)
-    recorder = Recorder(engine, wishes.record_every, wishes.tol)
+    recorder = Recorder(engine, wishes.record_every, wishes.tol, wishes.checkpoint is not None)
     file = None if wishes.checkpoint is None else Checkpoint(wishes.checkpoint, engine, wishes.record_every, start)
     t, state = (0, state) if file is None else _resumed(file, state, recorder, limit)
     status, unbroken, bar = recorder.status() if t else None, False, _progress(limit, t, wishes.progress)

@@ -25,11 +25,11 @@ def _working_seconds() -> float:
 class Recorder:
     """Rows of the trace, and which trajectories have diverged."""
 
-    def __init__(self, engine: Engine, every: int, tol: float) -> None:
+    def __init__(self, engine: Engine, every: int, tol: float, saved: bool = False) -> None:
         self.engine, self.every, self.tol = engine, every, tol
         self.rows: list[dict[str, Any]] = []
         self.diverged = np.full(engine.R, -1)
-        self.returns = Returns(engine)
+        self.returns = Returns(engine, tol > 0.0 or saved)  # who resumes a run may ask for another tol
         self.clock = _working_seconds()
 
     def record(self, t: int, state: Any) -> None:
@@ -46,7 +46,8 @@ class Recorder:
         lost = ~(np.isfinite(value) | (np.isnan(value) & e.may_miss))
         if getattr(e.problem, "minimised", True):
             lost |= value > _BLOWN_UP * (1.0 + np.abs(first))
-        self.diverged[(self.diverged < 0) & lost] = t
+        if lost.any():
+            self.diverged[(self.diverged < 0) & lost] = t
         spent = before - self.clock  # measuring is not the method's time
         seconds = (self.rows[-1]["seconds"] if self.rows else 0.0) + spent
         row = {"round": t, "value": value, "gap": gap, "seconds": seconds}
@@ -73,11 +74,12 @@ class Recorder:
         """Return why the run may end here, or None."""
         if not self.rows:
             return None
-        if (self.diverged >= 0).all():
+        alive, gap = self.diverged < 0, self.rows[-1]["gap"]
+        whole = bool(alive.all())
+        if not (whole or alive.any()):
             return Status.DIVERGED
-        alive = self.diverged < 0
-        if np.all(self.rows[-1]["gap"][alive] <= self.tol):
-            return Status.CONVERGED if alive.all() else Status.DIVERGED
+        if ((gap if whole else gap[alive]) <= self.tol).all():
+            return Status.CONVERGED if whole else Status.DIVERGED
         if self._repeats and self.rows[-1]["round"] >= self.returns.at + self.returns.period:
             return Status.CYCLE
         return None

@@ -133,7 +133,7 @@ class Engine:
         Of rounds computed together those may be left out, the last aside, whose number ``every`` does not divide.
         """
         yield t, state
-        first, sent, n = t, (0, 0), GROWTH
+        first, sent, n = t, (0, 0), min(max(GROWTH, every), BLOCK)  # who sees few of them stops at one of these
         while limit is None or t < limit:
             block = self._block(t, t - first, state, n if limit is None else min(n, limit - t))
             if block is None:

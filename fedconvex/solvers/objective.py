@@ -148,7 +148,7 @@ class Objective(WeightedRows):
         shape = self.model_shape
         if a.size == 0 or (a.shape != shape and a.shape[1:] != shape):
             raise bad("Problem: model w", f"have shape {shape}, or (R, {', '.join(map(str, shape))})", f"{a.shape}")
-        a = np.require(a, requirements=["C", "W"])  # kernels see one array type
+        a = a if a.flags.carray else np.require(a, requirements=["C", "W"])  # kernels see one array type
         return a.reshape(-1, self.size), a.shape == shape
 
     def unflatten(self, w: np.ndarray) -> np.ndarray:

@@ -205,7 +205,8 @@ def gaps_above(who: str, problem: Any, value: np.ndarray, lower: np.ndarray, rou
     number, the gap is inf.
     """
     gap = np.maximum(value - lower, 0.0) + rounding
-    for r in np.flatnonzero(value < lower):
+    below = value < lower
+    for r in np.flatnonzero(below) if below.any() else ():
         if float(lower[r] - value[r]) > rounding[r]:
             gap[r] = math.inf
             contradiction(who, problem, float(value[r]), float(lower[r]), 3)
