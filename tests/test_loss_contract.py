@@ -138,3 +138,16 @@ def test_a_wrong_loss_is_found():
     ):
         with pytest.raises(AssertionError):
             test(wrong)
+
+
+def test_losses_that_are_softplus_are_so_of_a_multiple_of_the_score():
+    """Sums over many models scale rows by softplus_argument(1, y)."""
+    seen = 0
+    for loss in variants():
+        for y in accepted(loss) if hasattr(loss, "softplus_argument") else ():
+            for z in SCORES:
+                x = loss.softplus_argument(z, y)
+                assert x == pytest.approx(z * loss.softplus_argument(1.0, y), rel=1e-15)
+                assert loss.value(z, y) == pytest.approx(np.logaddexp(0.0, x), rel=1e-14)
+                seen += 1
+    assert seen

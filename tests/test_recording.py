@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedconvex import Federation, Logistic, Problem, Squared
-from fedconvex.losses.stable import log1p, softplus
+from fedconvex.losses.stable import half_power, log1p, softplus
 
 
 def awkward(seed, n=30, spread=1e-7, scale=1e6):
@@ -80,6 +80,32 @@ def test_softplus():
     assert np.isnan(softplus(np.nan)) and softplus(np.inf) == np.inf and softplus(-np.inf) < 1e-300
 
 
+def test_powers_of_one_half():
+    y = np.concatenate([np.linspace(-40.0, 40.0, 801), [-1020.0, -300.2, -0.5, -1e-300, 0.0, 0.5, 1.5, 300.7, 1020.0]])
+    for v in y:
+        with mpmath.workdps(40):
+            assert abs(mpmath.mpf(half_power(float(v))) * mpmath.mpf(2) ** abs(mpmath.mpf(float(v))) - 1) < 4e-16, v
+    assert np.isnan(half_power(np.nan)) and 0.0 < half_power(np.inf) == half_power(-np.inf) < 1e-300
+
+
+@pytest.mark.parametrize("size", [1.0, 100.0])
+def test_sums_of_logistic_losses_are_off_by_no_more_than_is_allowed(size):
+    """Scores that cancel: terms of ``size``, sums of about one; and their rounding is counted."""
+    rng = np.random.default_rng(7)
+    X, w = rng.normal(size=(40, 6)), size * rng.normal(size=6)
+    X[:, 5] = (rng.normal(size=40) - X[:, :5] @ w[:5]) / w[5]
+    problem = Problem(Federation.from_arrays(X, np.sign(rng.normal(size=40)), clients=np.arange(40) % 3), Logistic())
+    W = w * (1.0 + 1e-3 * rng.normal(size=(9, 6)) / size)
+    values = problem.value(W)
+    for v, off, model in zip(values, problem.roundings(W, values), W, strict=True):
+        with mpmath.workdps(40):
+            exact = mpmath.mpf(0)
+            for p, x, y in zip(problem.per_row, problem.federation.X, problem.federation.y, strict=True):
+                z = mpmath.fsum(mpmath.mpf(float(a)) * mpmath.mpf(float(b)) for a, b in zip(x, model, strict=True))
+                exact += mpmath.mpf(float(p)) * mpmath.log1p(mpmath.exp(-mpmath.mpf(float(y)) * z))
+            assert abs(mpmath.mpf(float(v)) - exact) <= 0.3 * off  # most of it is for what 40 rows do not show
+
+
 def test_logarithms_of_products():
     q = np.concatenate([[0.0, 1e-300, 2.0**-53, 0.4, 0.5, 1.0, 2.0**512], 10.0 ** np.linspace(-20, 20, 401)])
     for v in q:
@@ -100,7 +126,8 @@ def test_sums_of_logistic_losses_keep_the_digits_of_small_ones(rows, scale):
     many = problem.client_values(np.ones((9, 1)))[:, 0]
     with mpmath.workdps(40):
         exact = mpmath.fsum(mpmath.log1p(mpmath.exp(mpmath.mpf(-a))) for a in z[:, 0] * y) / rows
-        assert max(abs(mpmath.mpf(v) / exact - 1) for v in many) < 2e-15 + 1e-16 * scale  # e^x off by x eps for its x
+        # x/ln 2 is a product of rounded numbers, off by five eighths of eps: e^x by |x| <= 2 scale times that
+        assert max(abs(mpmath.mpf(v) / exact - 1) for v in many) < 2e-15 + 2.0 * scale * 0.625 * 2.3e-16
 
 
 def test_sums_of_logistic_losses_tell_what_is_no_number():

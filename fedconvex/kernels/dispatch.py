@@ -13,6 +13,7 @@ from fedconvex.losses import stable
 
 if not DISABLED:  # they rely on the order of their operations
     overload(stable.exp, {"contract"})(lambda x: stable.exp)
+    overload(stable.half_power, {"contract"})(lambda y: stable.half_power)
     overload(stable.softplus, {"contract"})(lambda x: stable.softplus)
     overload(stable.twice_atanh, {"contract"})(lambda s: stable.twice_atanh)
     overload(stable.log1p, {"contract"})(lambda q: stable.log1p)
@@ -50,7 +51,7 @@ def value(loss, z, y):
 
 @by_method
 def softplus_argument(loss, z, y):
-    """x with l(z, y) = log(1 + e^x), of losses that are such a function."""
+    """x with l(z, y) = log(1 + e^x), of losses that are such a function of a multiple of z."""
 
 
 @by_method

@@ -26,7 +26,7 @@ class Logistic(NamedTuple):
     """
 
     def softplus_argument(self, z, y):
-        """Return the x with l(z, y) = log(1 + e^x): sums of such losses are logarithms of products."""
+        """Return the x with l(z, y) = log(1 + e^x), a multiple of z: sums of such losses are logarithms of products."""
         return -y * z
 
     def value(self, z, y):

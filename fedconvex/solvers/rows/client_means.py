@@ -25,7 +25,7 @@ def client_means(p: Any, W: np.ndarray) -> np.ndarray:
         for lo in range(0, R, _SIDE_BY_SIDE):
             V = np.ascontiguousarray(W[lo : lo + _SIDE_BY_SIDE].T)
             totals = np.empty((fed.K, V.shape[1]))
-            totals_of_many(p.row_loss, fed.X, y, fed.ptr, V, np.empty((6, V.shape[1])), totals)
+            totals_of_many(p.row_loss, fed.X, y, fed.ptr, V, np.empty((6, V.shape[1])), np.empty(4), totals)
             every[lo : lo + _SIDE_BY_SIDE] = totals.T
         return every / fed.sizes
     out, step = np.zeros((R, fed.K)), max(1, CHUNK // (R * p.n_outputs))
