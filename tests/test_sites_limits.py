@@ -345,8 +345,11 @@ def test_the_latest_arrays_are_those_of_a_list():
         kept.add(new)
         listed = [*listed, *new][-20:]
         assert len(kept) == len(listed)
-        for place in range(2):
-            found = sorted(a.tobytes() for a in kept.array(place))
+        for place, shape in enumerate([(4, 2), (3,)]):
+            found = sorted(a.tobytes() for a in kept.array(place, shape))
+            both = kept.array(place, shape, zeros=True)
+            assert not both[0].any()
+            assert sorted(a.tobytes() for a in both[1:]) == found
             assert found == sorted(one[place].tobytes() for one in listed)
 
 

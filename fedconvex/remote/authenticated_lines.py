@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 HELLO, MESSAGE, ENDED, FAILED, REPLACED, TAKEN = range(6)  # kinds; the last four end a connection, and say why
 _CHUNK = 1 << 20  # bytes that are asked for at once: nothing is set aside for a length that is only claimed
+_CODE = 32  # bytes of a code
 _ROOM = 1 << 16  # bytes that are asked for at least: a short frame comes at once
 _HEAD, _COUNT = struct.Struct(">BQ"), struct.Struct(">Q")
 _ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}  # a peer that is gone is noticed in two minutes
@@ -50,6 +51,8 @@ class Line:
     def __init__(self, end: socket.socket, keys: Keys | None = None) -> None:
         self.end, self.keys, self.counts = end, keys, [0, 0]
         self.came = bytearray()  # and was not looked at yet
+        self.missing = 0  # bytes of the next frame, at least
+        self._long: Generator[int, None, tuple[int, bytes]] | None = None  # a frame that is read piece by piece
         if end.family != getattr(socket, "AF_UNIX", None):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             end.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -84,12 +87,16 @@ class Line:
 
     def frame(self, kind: int, content: bytes) -> list[bytes]:
         """Return the parts of the next frame that is sent; a short one is one part, which the system is given once."""
-        head = _HEAD.pack(kind, len(content))
-        parts = [head, content]
-        if (mark := self._mark(0, head)) is not None:
-            mark.update(content)
-            parts.append(mark.digest())
-        return parts if len(content) > _CHUNK else [b"".join(parts)]
+        said = _HEAD.pack(kind, len(content))
+        if len(content) <= _CHUNK:
+            said += content
+            mark = self._mark(0, said)
+            return [said if mark is None else said + mark.digest()]
+        mark = self._mark(0, said)
+        if mark is None:
+            return [said, content]
+        mark.update(content)
+        return [said, content, mark.digest()]
 
     def receive(self, most: int, seconds: float | None = None, kept: int | None = None) -> tuple[int, bytes]:
         """Return kind and content of the next frame, of at most so many bytes, within so many seconds.
@@ -104,58 +111,68 @@ class Line:
             If it is too slow, sends too much, or not what it should.
         """
         end = None if seconds is None else time.monotonic() + seconds
-        reading = self.reading(most, kept)
+        while (found := self.take(most, kept)) is None:
+            self._wait_until(end)
+            self.fill()
+        return found
+
+    def take(self, most: int, kept: int | None = None) -> tuple[int, bytes] | None:
+        """Return the next frame once all of it has come, None before; raise as `receive` does."""
+        if self._long is None:
+            self.missing = _HEAD.size - len(self.came)
+            if self.missing > 0:
+                return None
+            kind, length = _HEAD.unpack_from(self.came)
+            if length > most:
+                raise ConnectionError(f"a frame of {length} bytes, at most {most} are read")
+            if length <= _CHUNK:
+                return self._short(kind, length, kept)
+            self._long = self._piecewise(kind, length, kept)
+        reading, self._long = self._long, None
         try:
-            while True:
-                missing = next(reading)
-                self._wait_until(end)
-                self.fill(missing)
+            self.missing = next(reading)
         except StopIteration as done:
             found: tuple[int, bytes] = done.value
             return found
+        self._long = reading
+        return None
 
-    def reading(self, most: int, kept: int | None = None) -> Generator[int, None, tuple[int, bytes]]:
-        """Yield how many bytes are missing until the next frame is there, and return it; raise as `receive` does."""
-        while len(self.came) < _HEAD.size:
-            yield _HEAD.size - len(self.came)
-        kind, length = _HEAD.unpack_from(self.came)
-        if length > most:
-            raise ConnectionError(f"a frame of {length} bytes, at most {most} are read")
-        mark, dropped = self._mark(1, self._taken(_HEAD.size)), kept is not None and length > kept
-        code = 0 if mark is None else mark.digest_size
-        content = (
-            yield from self._exactly(length + code) if length <= _CHUNK else self._piecewise(length, mark, dropped)
-        )
-        if mark is not None:
-            if length <= _CHUNK:
-                content, told = content[:length], content[length:]
-                mark.update(content)
-            else:
-                told = yield from self._exactly(code)
-            if not hmac.compare_digest(told, mark.digest()):
-                raise ConnectionError("a frame whose authentication code does not fit")
-        if dropped:
+    def _short(self, kind: int, length: int, kept: int | None) -> tuple[int, bytes] | None:
+        """Return a short frame once all of it has come."""
+        end = _HEAD.size + length
+        whole = end if self._keyed is None else end + _CODE
+        self.missing = whole - len(self.came)
+        if self.missing > 0:
+            return None
+        frame = self._taken(whole)
+        self._check(self._mark(1, frame[:end]), frame[end:])
+        if kept is not None and length > kept:
             raise Oversized(f"it has {length:,} bytes, at most {kept:,} are kept")
-        return kind, content
+        return kind, frame[_HEAD.size : end]
 
-    def _piecewise(self, length: int, mark: hmac.HMAC | None, dropped: bool) -> Generator[int, None, bytes]:
-        """Return a long content, or nothing of one that is dropped; its code is computed as it comes."""
-        found = bytearray()
-        while length:
+    def _piecewise(self, kind: int, length: int, kept: int | None) -> Generator[int, None, tuple[int, bytes]]:
+        """Yield how many bytes of a long frame are missing, and return it; of one that is dropped nothing is kept."""
+        mark, dropped = self._mark(1, self._taken(_HEAD.size)), kept is not None and length > kept
+        found, left = bytearray(), length
+        while left:
             while not self.came:
-                yield length
-            content = self._taken(min(length, len(self.came)))
-            length -= len(content)
+                yield left
+            content = self._taken(min(left, len(self.came)))
+            left -= len(content)
             if mark is not None:
                 mark.update(content)
             if not dropped:
                 found += content
-        return bytes(found)
+        while mark is not None and len(self.came) < _CODE:
+            yield _CODE - len(self.came)
+        self._check(mark, b"" if mark is None else self._taken(_CODE))
+        if dropped:
+            raise Oversized(f"it has {length:,} bytes, at most {kept:,} are kept")
+        return kind, bytes(found)
 
-    def _exactly(self, length: int) -> Generator[int, None, bytes]:
-        while len(self.came) < length:
-            yield length - len(self.came)
-        return self._taken(length)
+    def _check(self, mark: hmac.HMAC | None, told: bytes) -> None:
+        if mark is not None and not hmac.compare_digest(told, mark.digest()):
+            raise ConnectionError("a frame whose authentication code does not fit")
 
     def _taken(self, length: int) -> bytes:
         """Return the first bytes of those that came."""
@@ -166,9 +183,9 @@ class Line:
         del self.came[:length]
         return found
 
-    def fill(self, missing: int) -> None:
+    def fill(self) -> None:
         """Take what has come, or wait for it as the end does: with what is missing what comes behind it, if little."""
-        part = self.end.recv(min(max(missing, _ROOM), _CHUNK))
+        part = self.end.recv(min(max(self.missing, _ROOM), _CHUNK))
         if not part:
             raise EOFError("the connection was ended")
         self.came += part
@@ -178,12 +195,12 @@ class Line:
         if end is not None or self.end.gettimeout() is not None:
             self.end.settimeout(_left(end))
 
-    def _mark(self, way: int, head: bytes) -> hmac.HMAC | None:
-        """Return the HMAC of the next frame that is sent (0) or comes (1), before its content; None without keys."""
+    def _mark(self, way: int, said: bytes) -> hmac.HMAC | None:
+        """Return the HMAC of the next frame that is sent (0) or comes (1), of what it says first; None without keys."""
         if self._keyed is None:
             return None
         mark = self._keyed[way].copy()
-        mark.update(_COUNT.pack(self.counts[way]) + head)
+        mark.update(_COUNT.pack(self.counts[way]) + said)
         self.counts[way] += 1
         return mark
 

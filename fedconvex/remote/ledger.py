@@ -259,21 +259,23 @@ class Latest:
     def __len__(self) -> int:
         return min(self.count, self.most)
 
-    def array(self, place: int) -> np.ndarray:
-        """Return the arrays at a place of the tuples, one after the other."""
-        return self._held[place][: len(self)] if self._held else np.empty(0)
+    def array(self, place: int, shape: tuple[int, ...], zeros: bool = False) -> np.ndarray:
+        """Return the arrays at a place of the tuples, of this shape, one after the other, and zeros before them."""
+        if not self._held:
+            return np.zeros((int(zeros), *shape))
+        return self._held[place][0 if zeros else 1 : 1 + len(self)]
 
     def add(self, tuples: list[Views]) -> None:
         """Keep some more; beyond the most that are kept the oldest are overwritten."""
         for one in tuples:
-            if not self._held or self.count == len(self._held[0]) < self.most:  # there is no room
+            if not self._held or self.count == len(self._held[0]) - 1 < self.most:  # there is no room
                 room = min(max(2 * self.count, 8), self.most)
-                grown = tuple(np.empty((room, *a.shape)) for a in one)
-                for new, old in zip(grown, self._held, strict=False):
+                grown = tuple(np.empty((1 + room, *a.shape)) for a in one)
+                for new, old in zip(grown, self._held or [np.zeros((1, *a.shape)) for a in one], strict=True):
                     new[: len(old)] = old
                 self._held = grown
             for held, a in zip(self._held, one, strict=True):
-                held[self.count % self.most] = a
+                held[1 + self.count % self.most] = a
             self.count += 1
 
 
@@ -327,8 +329,8 @@ class Audit:
     def _near(self, views: Views, others: list[Views], parts: list[np.ndarray | None]) -> bool:
         """Whether what rows weigh differs from nothing, or from others, by fewer rows than allowed."""
         for i, now in enumerate(views):
-            nothing = [np.zeros((1, *now.shape))] if i == 0 else []
-            for then in (self._views.array(i), *(one[i][None] for one in others), *nothing):
+            earlier = self._views.array(i, now.shape, zeros=i == 0)  # `is_made_of_few` looks at curvatures
+            for then in (earlier, *(one[i][None] for one in others)):
                 if any(self._is_few(then, now, part) for part in parts):
                     return True
         return False

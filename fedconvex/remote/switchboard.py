@@ -90,25 +90,16 @@ class Member:
         self.stop = None
 
     def _receive(self, most: int) -> Generator[int, None, tuple[int, bytes]]:
-        reading = self.line.reading(LARGEST, kept=most)
-        try:
-            while True:
-                missing = next(reading)
-                if not self._holds():
-                    yield EVENT_READ
-                yield from self._fill(missing)
-        except StopIteration as done:
-            found: tuple[int, bytes] = done.value
-            return found
-
-    def _fill(self, missing: int) -> Generator[int, None, None]:
-        """Take what has come; once TLS could do what it wanted to do first, no other event need come."""
-        while True:
-            try:
-                self.line.fill(missing)
-                return
-            except _BLOCKED as error:
-                yield _WANTS.get(type(error), EVENT_READ)
+        while (found := self.line.take(LARGEST, kept=most)) is None:
+            if not self._holds():
+                yield EVENT_READ
+            while True:  # once TLS could do what it wanted to do first, no other event need come
+                try:
+                    self.line.fill()
+                    break
+                except _BLOCKED as error:
+                    yield _WANTS.get(type(error), EVENT_READ)
+        return found
 
     def _holds(self) -> bool:
         """Whether TLS has deciphered more than was taken: no event tells of it."""
