@@ -18,6 +18,7 @@ import pytest
 from fedconvex import SCAFFOLD, FedAvg, FederatedNewton, Federation, FedSGD, Logistic, Problem, Squared, run
 from fedconvex._files import npz
 from fedconvex.driver import checkpoint
+from fedconvex.driver.recording import Recorder
 from fedconvex.methods import AFL, MOCHA, AdaptiveProximal, FedMultiBoost, FedProx, MultiBoost, ServerAdam
 from fedconvex.problems import Dictionary, EnsembleProblem, MeanRegularised, MultiTaskProblem
 from fedconvex.remote.messages import terms_of
@@ -193,6 +194,51 @@ def test_a_run_that_is_interrupted_in_its_first_round_goes_on(tmp_path, rng, mon
         run(FederatedNewton(), problem, rounds=2, tol=0.0, checkpoint=path)
     assert path.exists()
     assert np.array_equal(run(FederatedNewton(), problem, rounds=2, tol=0.0, checkpoint=path).w, wanted.w)
+
+
+def equal(a, b):
+    """Check that two runs ended alike."""
+    assert (a.status, a.rounds) == (b.status, b.rounds)
+    assert np.array_equal(a.w, b.w) and np.array_equal(a.gap, b.gap) and np.array_equal(a.diverged, b.diverged)
+    for name in ("round", "value", "gap", "floats_down", "floats_up"):
+        assert np.array_equal(a.trace[name], b.trace[name]), name
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_run_that_is_done_at_its_start_stays_there(linear, tmp_path, monkeypatch, interrupted):
+    """Asked for again, or stopped once the start was measured, it takes no round."""
+    method, path = FedSGD(step_size=0.2), tmp_path / "c"
+    wanted = run(method, linear, tol=1e9)
+    assert wanted.rounds == 0
+
+    record = Recorder.record
+
+    def stopped(*args):
+        record(*args)
+        raise KeyboardInterrupt
+
+    if interrupted:
+        with monkeypatch.context() as stop, pytest.raises(KeyboardInterrupt):
+            stop.setattr(Recorder, "record", stopped)
+            run(method, linear, tol=1e9, checkpoint=path)
+    else:
+        run(method, linear, tol=1e9, checkpoint=path)
+    equal(run(method, linear, tol=1e9, checkpoint=path), wanted)
+
+
+@pytest.mark.parametrize("other", [0.2, 1e5])
+@pytest.mark.parametrize("rounds", [5, 8, 12])
+def test_a_divergence_seen_at_the_last_round_only_is_seen_again(linear, tmp_path, rounds, other):
+    """Its row does not belong to a longer run; asked for again, a run has it, with the gap of its last model."""
+    method, path = FedSGD(step_size=[1e5, other]), tmp_path / "c"
+    how = {"trajectories": 2, "tol": 0, "record_every": 6}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        first = run(method, linear, rounds=5, checkpoint=path, **how)
+        assert first.diverged.tolist() == [5, -1 if other < 1.0 else 5] and first.gap[0] > 1e10
+        again = run(method, linear, rounds=rounds, checkpoint=path, **how)
+        equal(again, run(method, linear, rounds=rounds, **how))
+    assert again.diverged[0] == min(rounds, 6)
 
 
 def test_any_changed_array_is_noticed(linear, tmp_path):

@@ -184,6 +184,8 @@ class Checkpoint:
         self._check_finite(template, saved, self._sound(saved, recorder, done))
         if not recorder.returns.restore(arrays, saved):
             self._damaged("the earlier state that later ones are compared with", "another")
+        if done % recorder.every:  # the row that told so is recorded again, or was not due in a longer run
+            recorder.diverged[recorder.diverged == done] = -1
         return done, saved
 
     def _check_state(self, template: Any, saved: Any, done: int) -> None:

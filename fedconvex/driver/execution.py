@@ -110,7 +110,7 @@ def _carry_out(engine: Engine, start: Any, wishes: _Wishes) -> Result:
     recorder = Recorder(engine, wishes.record_every, wishes.tol, wishes.checkpoint is not None)
     file = None if wishes.checkpoint is None else Checkpoint(wishes.checkpoint, engine, wishes.record_every, start)
     t, state = (0, state) if file is None else _resumed(file, state, recorder, limit)
-    status, unbroken, bar = recorder.status() if t else None, False, _progress(limit, t, wishes.progress)
+    status, unbroken, bar = recorder.status(), False, _progress(limit, t, wishes.progress)
     tell = progress_line() if wishes.progress is None else None
     try:
         every = 1 if recorder.returns.active else math.gcd(wishes.record_every, wishes.checkpoint_every or 0)
