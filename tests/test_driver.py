@@ -25,6 +25,7 @@ from fedconvex import (
     Federation,
     FedSGD,
     GradientDescent,
+    Hinge,
     Logistic,
     Problem,
     Squared,
@@ -35,6 +36,7 @@ from fedconvex import (
 from fedconvex.draws import Draws, key_from_seed
 from fedconvex.driver import participants
 from fedconvex.kernels import cache
+from fedconvex.loss_traits import declares
 from fedconvex.methods import SCAFFOLD, Decay, FedProx, ProportionalSampling, ServerAdam
 
 HOME = str(Path(fedconvex.__file__).parents[1])
@@ -356,6 +358,29 @@ def test_divergence_to_nan_is_found(linear):
         result = run(FedAvg(step_size=1e150, local_steps=5), linear, rounds=9)
     assert result.status is Status.DIVERGED
     assert np.isinf(result.gap)
+
+
+@declares(task="classification", lower_bound=0.0, lipschitz=1.0)
+class Margin(NamedTuple):
+    """A hinge whose value at NaN is 0, as max(0, NaN) is."""
+
+    def value(self, z, y):
+        return max(0.0, 1.0 - y * z)
+
+    def slope(self, z, y):
+        return -y if y * z < 1.0 else 0.0
+
+
+@pytest.mark.parametrize("loss", [Margin(), Hinge()])
+def test_divergence_to_nan_is_found_where_the_loss_hides_it(loss, tmp_path):
+    """Rounds 1 and 2 end with finite and infinite models; round 3 is the first that is recorded, and resumed from."""
+    fed = Federation.from_clients([([[1.0], [2.0], [-1.0]], [1.0, -1.0, 1.0]), ([[0.5], [1.5]], [-1.0, 1.0])])
+    method = FedProx(step_size=1e100, local_steps=2, batch_size=1, proximal_mu=[0.5, 0.0])
+    how = {"trajectories": 2, "record_every": 3, "tol": 0.0, "checkpoint": tmp_path / "c"}
+    with pytest.warns(DivergenceWarning):
+        runs = [run(method, Problem(fed, loss), rounds=rounds, **how) for rounds in (5, 9)]
+    assert [r.status for r in runs] == [Status.DIVERGED] * 2 and runs[1].diverged[0] == 3
+    assert np.isnan(runs[1].w[0]).all()
 
 
 def test_some_trajectories_diverge(linear):

@@ -11,8 +11,19 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from fedconvex import Federation, Problem
 from fedconvex.kernels import batches, dispatch, row_losses
-from fedconvex.losses import Exponential, Hinge, Logistic, SmoothedHinge, Softmax, Squared
+from fedconvex.losses import (
+    Exponential,
+    Gamma,
+    Hinge,
+    Logistic,
+    NegativeBinomial,
+    Poisson,
+    SmoothedHinge,
+    Softmax,
+    Squared,
+)
 from fedconvex.losses.stable import log_root_between, logit_root
 
 EPS = np.finfo(float).eps
@@ -409,6 +420,17 @@ class Quartic(NamedTuple):
 def test_dispatch_reaches_a_users_loss():
     assert dispatch.value(Quartic(), 3.0, 1.0) == 4.0
     assert dispatch.slope(Quartic(), 3.0, 1.0) == 8.0
+
+
+@pytest.mark.compiled_if_slow
+@pytest.mark.parametrize("loss", [Logistic(), Squared(), Hinge(), SmoothedHinge(0.5), Exponential(), Poisson(), Gamma(),
+                                  NegativeBinomial(2.0)], ids=repr)  # fmt: skip
+def test_no_model_of_nan_has_a_finite_value(loss):
+    """Compiled and as Python, without a ridge that would show it."""
+    problem = Problem(Federation.from_clients([(np.ones((3, 1)), np.ones(3))]), loss)
+    with np.errstate(all="ignore"):
+        assert not np.isfinite(problem.value(np.array([[math.nan]]))).any()
+    assert not math.isfinite(loss.value(math.nan, 1.0))
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,9 @@ class Recorder:
             gap = e.confirmed(gap)
         first = self.rows[0]["value"] if self.rows else value
         lost = ~(np.isfinite(value) | (np.isnan(value) & e.may_miss))
+        models: Any = getattr(state, "w", 0.0)
+        if not np.isfinite(models).all():  # max(0, NaN) may be 0, and so may be the value
+            lost |= ~np.isfinite(models.reshape(e.R, -1)).all(axis=1)
         if getattr(e.problem, "minimised", True):
             lost |= value > _BLOWN_UP * (1.0 + np.abs(first))
         if lost.any():

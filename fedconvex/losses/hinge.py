@@ -24,8 +24,9 @@ class Hinge(NamedTuple):
     """
 
     def value(self, z, y):
-        """Return max(0, 1 - y z)."""
-        return max(0.0, 1.0 - y * z)
+        """Return max(0, 1 - y z), NaN for NaN."""
+        m = 1.0 - y * z
+        return 0.0 if m <= 0.0 else m
 
     def slope(self, z, y):
         """Return the subgradient -y if y z < 1, else 0."""
