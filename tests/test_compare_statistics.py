@@ -7,7 +7,7 @@ import fedconvex
 from fedconvex import Federation, Logistic, Problem, Squared
 from fedconvex.comparison import local_runs
 from fedconvex.comparison.compared_rows import rows_of
-from fedconvex.comparison.cross_validation import L2S, Folds, tune
+from fedconvex.comparison.cross_validation import L2S, Folds, tune, tuned_by_sums
 from fedconvex.comparison.designs import Models
 from fedconvex.comparison.intake import intake
 from fedconvex.comparison.kinds import Alone, Shared, Training
@@ -20,6 +20,17 @@ from fedconvex.comparison.splits import fold_of
 from fedconvex.datasets import logistic_federation
 
 RNG = np.random.default_rng(0)
+
+
+def test_losses_of_any_sign_choose_the_same():
+    """Less 10 a row, the least mean is as far below the others; of ties, and where nothing is known, the largest l2."""
+    l2s, rows = (1.0, 0.1, 0.01), np.array([[4.0, 6.0]])
+    for sums, place in (([[3.0, 1.0], [2.0, 1.0], [4.0, 1.0]], 1), ([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0]], 0),
+                        ([[np.nan, np.nan], [np.inf, 1.0], [2.0, 1.0]], 2), ([[np.inf, np.inf]] * 3, 0)):  # fmt: skip
+        for less in (0.0, 10.0):
+            assert tuned_by_sums(np.array([sums]) - less * rows[:, None], rows, l2s).l2 == l2s[place]
+    with np.errstate(all="ignore"):
+        assert tuned_by_sums(np.full((1, 3, 2), np.nan), rows, l2s).l2 == 1.0
 
 
 @pytest.mark.parametrize("base", [Alone, Shared])

@@ -140,8 +140,10 @@ def _alike(kind: Any, K: int, l2: float) -> Any:
 
 
 def _least(score: np.ndarray) -> int:
-    """Return the first place, of the largest l2, where the score is least up to rounding."""
-    return int(np.flatnonzero(score <= np.nanmin(score) * (1.0 + 1e-9) + 1e-12)[0])
+    """Return the first place, of the largest l2, where the score is least up to rounding; 0 where all are NaN."""
+    known = np.where(np.isnan(score), np.inf, score)
+    least = float(known.min())
+    return int(np.argmax(known <= least + (1e-9 * abs(least) + 1e-12 if np.isfinite(least) else 0.0)))
 
 
 def _choice(kind: Any, rows: Any, losses: np.ndarray, held: np.ndarray, least: int) -> tuple[np.ndarray, Any]:
