@@ -258,10 +258,15 @@ def npz(arrays: Mapping[str, Any]) -> bytes:
     Equal arrays give equal bytes: no time is written down.
     """
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
+    archive = zipfile.ZipFile(buffer, "w")
+    try:
         for name, values in arrays.items():
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, np.asanyarray(values), allow_pickle=False)
+    except BaseException:  # Ctrl-C too: to close an archive in which a file is open would end in another error
+        archive.fp = None
+        raise
+    archive.close()
     return buffer.getvalue()
 
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import warnings
+import zipfile
 from typing import NamedTuple
 
 import numpy as np
@@ -202,6 +203,25 @@ def equal(a, b):
     assert np.array_equal(a.w, b.w) and np.array_equal(a.gap, b.gap) and np.array_equal(a.diverged, b.diverged)
     for name in ("round", "value", "gap", "floats_down", "floats_up"):
         assert np.array_equal(a.trace[name], b.trace[name]), name
+
+
+def test_ctrl_c_while_a_checkpoint_is_made_is_ctrl_c(linear, tmp_path, monkeypatch):
+    """Just after a file was opened in the archive, which then cannot be closed; the checkpoint before stays."""
+    method, path, opened, held = FedSGD(step_size=0.2), tmp_path / "c", zipfile.ZipFile.open, []
+    run(method, linear, rounds=3, tol=0.0, checkpoint=path)
+    before = path.read_bytes()
+
+    def interrupted(self, name, mode="r", *args, **more):
+        held.append(opened(self, name, mode, *args, **more))
+        if mode == "w":
+            raise KeyboardInterrupt
+        return held.pop()
+
+    with monkeypatch.context() as stop, pytest.raises(KeyboardInterrupt):
+        stop.setattr(zipfile.ZipFile, "open", interrupted)
+        run(method, linear, rounds=6, tol=0.0, checkpoint=path)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+    equal(run(method, linear, rounds=6, tol=0.0, checkpoint=path), run(method, linear, rounds=6, tol=0.0))
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
