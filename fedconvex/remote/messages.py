@@ -186,6 +186,8 @@ def refusal(why: str) -> dict[str, np.ndarray]:
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     """Whether a shape is that wanted, where -1 is any length up to a million."""
+    if shape == wanted:
+        return True
     pairs = zip(shape, wanted, strict=False)
     return len(shape) == len(wanted) and all(n == m or (m == -1 and n <= _ANY) for n, m in pairs)
 

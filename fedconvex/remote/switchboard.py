@@ -129,6 +129,7 @@ class Switchboard:
             end.setblocking(False)
         self._members: set[Member] = set()
         self._sending: set[Member] = set()  # whose sites have not read all of a request yet
+        self._over: list[Line] = []  # that have ended, and are closed once nobody selects among them
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._bell, EVENT_READ)
         self._lines, self._selecting = RLock(), Lock()  # one thread changes lines, and one selects, at a time
@@ -211,6 +212,7 @@ class Switchboard:
         finally:  # whoever comes later must not wait for it
             self._shut(fault)
             with self._selecting:
+                self._close_lines()
                 for closed in (self._selector, self._bell, self._ring):
                     closed.close()
 
@@ -230,6 +232,7 @@ class Switchboard:
 
     def _turn(self, seconds: float | None) -> None:
         """Let lines go on that have changed, once some have, or so many seconds have passed."""
+        self._close_lines()
         waits = [seconds, self._patience()]
         ready = self._selector.select(min((s for s in waits if s is not None), default=None))
         with self._lines:
@@ -293,13 +296,25 @@ class Switchboard:
             return
         self._members.discard(member)
         self._sending.discard(member)
+        watched = member.watched
         try:
-            with suppress(KeyError, ValueError):  # it is closed
-                if member.watched:
-                    self._watch(member, 0)
-            member.line.close()
+            if watched:
+                self._watch(member, 0)
         except Exception:
-            logging.getLogger("fedconvex").exception("the line to site %d was not closed well", member.number)
+            logging.getLogger("fedconvex").exception("the line to site %d was not ended well", member.number)
         finally:
+            if watched:
+                member.line.cut()
+                self._over.append(member.line)
+            else:
+                member.line.close()
             member.ended.set()
             self.events.put((member, None))
+
+    def _close_lines(self) -> None:
+        """Close lines that have ended: where one is closed while another thread selects among it, systems differ."""
+        with self._lines:
+            over, self._over = self._over, []
+            for line in over:
+                with suppress(OSError):
+                    line.close()
