@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,13 @@ def mirror(H: np.ndarray) -> None:
     for lo in range(0, len(H), 64):  # nothing of the size of H is made beside it
         H[lo : lo + 64, lo + 64 :] = H[lo + 64 :, lo : lo + 64].T
         square = H[lo : lo + 64, lo : lo + 64]
-        square += np.tril(square, -1).T - np.triu(square, 1)
+        np.copyto(square, square.T, where=_above(len(square)))
+
+
+@lru_cache(maxsize=64)
+def _above(d: int) -> np.ndarray:
+    """Return which entries of a matrix (d, d) stand above its diagonal."""
+    return np.tri(d, k=-1, dtype=bool).T
 
 
 def weighted_gram(X: np.ndarray, h: np.ndarray) -> np.ndarray:
