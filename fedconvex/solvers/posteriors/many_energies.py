@@ -136,9 +136,9 @@ class ManyEnergies:
         pull = _scaled(P0, off)
         free = np.swapaxes(C, 2, 3) if full else C
         if full:
-            trace, up = C * (P0 @ C), np.triu((P0 + shape) @ C)
-            down = np.eye(d) / np.diagonal(C, axis1=2, axis2=3)[:, :, None]
-            by_root = free @ (up - down), free @ up
+            turned, ends = P0 @ C, np.diagonal(C, axis1=2, axis2=3)[:, :, None]
+            trace, up = C * turned, np.triu(turned + shape @ C)
+            by_root = free @ (up - np.eye(d) / ends), free @ up
         else:
             trace, up, down = (P0 * C) * C, (P0 + shape) * C, 1.0 / C
             by_root = C * (up - down), C * up
@@ -197,19 +197,21 @@ def _side_by_side(energies: ManyEnergies, start: Points) -> list[Found]:
     while asked.size:
         pause()
         there, errors = energies.measured(asked, points)
-        if here is None:
-            here = Measured(*(v.copy() for v in there))
-        before, h = _take(here, asked), how[asked]
-        noise = EXACT * (1.0 + np.abs(before.value))
-        better = (there.gradient < 0.999 * before.gradient) | (there.value < before.value - noise)
-        took = np.where(h == _JUMP, there.gradient < 0.9 * before.gradient, (h == _START) | better)
-        rough = before.gradient > ROUGH * before.size  # where values that are equal up to rounding say nothing yet
-        shorter = ~took & (h > 1e-6) & (rough | (there.value > before.value + noise))
+        here = here or there
+        (value, gradient, size), h = (v[asked] for v in here[:3]), how[asked]
+        noise = EXACT * (1.0 + np.abs(value))
+        better = (there.gradient < 0.999 * gradient) | (there.value < value - noise)
+        took = np.where(h == _JUMP, there.gradient < 0.9 * gradient, (h == _START) | better)
+        rough = gradient > ROUGH * size  # where values that are equal up to rounding say nothing yet
+        shorter = ~took & (h > 1e-6) & (rough | (there.value > value + noise))
         for k, error in errors.items():
             if how[k] != _JUMP:
                 out[k] = error
-        _put(here, asked[took], _take(there, took))
-        _put(now, asked[took], _take(points, took))
+        if took.sum() == K:  # nothing is copied
+            here, now = there, points
+        else:
+            _put(here, asked[took], _take(there, took))
+            _put(now, asked[took], _take(points, took))
         moves[asked[took]] += h[took] != _START
         rest = np.array([k not in out for k in asked.tolist()])
         onwards = took & (here.gradient[asked] > EXACT * here.size[asked]) & (moves[asked] < STEPS)
@@ -226,13 +228,19 @@ def _side_by_side(energies: ManyEnergies, start: Points) -> list[Found]:
 
 def _next(past: _Past, asked: np.ndarray, how: np.ndarray, now: Points, here: Measured, full: bool) -> Points:
     """Return the points that are asked about: shares of full steps, and extrapolations."""
-    mean, precision, share = now.mean[asked], now.precision[asked], how[asked]
-    share = np.where(share == _JUMP, 1.0, share)
-    wide, wider = share[:, None, None], share.reshape(-1, *[1] * (precision.ndim - 1))
-    moved = mean - wide * here.step[asked], (1.0 - wider) * precision + wider * here.towards[asked]
-    for i, jumped in past.extrapolated(asked, how[asked] == _JUMP, now, full):
-        _put(Points(*moved), i, jumped)
-    return Points(*moved)
+    jumps = how[asked] == _JUMP
+    out, steps = Points(*(np.empty((len(asked), *v.shape[1:])) for v in now)), np.flatnonzero(~jumps)
+    if steps.size:
+        who = asked[steps]
+        wide = how[who][:, None, None]
+        wider = wide.reshape(-1, *[1] * (now.precision.ndim - 1))
+        out.mean[steps] = now.mean[who] - wide * here.step[who]
+        out.precision[steps] = (1.0 - wider) * now.precision[who] + wider * here.towards[who]
+    for i, jumped in past.extrapolated(asked, jumps, now, full):
+        if len(i) == len(asked):
+            return jumped
+        _put(out, i, jumped)
+    return out
 
 
 def _log_dets(P: np.ndarray, full: bool) -> np.ndarray:
