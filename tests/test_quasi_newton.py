@@ -1,5 +1,7 @@
 """The quasi-Newton search that leads to where certified methods begin."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import scipy.linalg as sla
@@ -89,6 +91,28 @@ def test_wide_multinomial_problems_agree_with_truncated_newton():
     assert best.gap <= 1e-9 * (1.0 + best.value) and best.iterations < 60
 
 
+@pytest.mark.parametrize(("l2", "precision"), [(1e-3, np.float32), (1e-5, np.float64)])
+def test_blocks_are_of_single_precision_where_l2_is_above_its_rounding(l2, precision):
+    """They took twice the memory; with l2 below what is rounded, they would have wrong or no factors."""
+    problem, rng = problem_of(4, n=400, d=40, l2=l2), np.random.default_rng(4)
+    w, g = 0.1 * rng.normal(size=160), 1e-60 * rng.normal(size=160)  # a range that is not that of single precision
+    tracemalloc.start()
+    blocks = quasi_newton._Blocks.at(problem, w)
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert {f.dtype.type for f, _ in blocks.factors} == {precision}
+    assert kept <= 2 * 41 * 40 * np.dtype(precision).itemsize + 16_000
+    P, exact = problem.probabilities(w), blocks.centre(g).reshape(4, 40)
+    for c in range(4):
+        h = quasi_newton._largest(problem.per_row * P[:, c] * (1.0 - P[:, c]), 16 * 40)
+        H = (problem.federation.X * h[:, None]).T @ problem.federation.X + l2 * np.eye(40)
+        exact[c] = np.linalg.solve(H, exact[c])
+    exact = blocks.centre(exact.ravel())
+    assert np.linalg.norm(blocks.solve(g) - exact) <= (1e-2 if precision is np.float32 else 1e-9) * np.linalg.norm(
+        exact
+    )
+
+
 @pytest.mark.parametrize("alike", [False, True])
 def test_triangles_of_two_classes_share_an_array(alike):
     """Of five classes, each alone or two of a kind, factors solve their own blocks, and three arrays are kept."""
@@ -97,7 +121,11 @@ def test_triangles_of_two_classes_share_an_array(alike):
     H = [A @ A.T + np.eye(d) for A in rng.normal(size=(C, d, d))]
     factors: list = []
     for c in range(C):
-        factor = quasi_newton._beside(factors, np.linalg.cholesky(H[c]))
+        room, lower = quasi_newton._room(factors, d, float)
+        triangle = np.tril_indices(d) if lower else np.triu_indices(d)
+        assert not room[triangle].any()
+        room[triangle] = H[c][triangle]
+        factor = sla.cho_factor(room, lower=lower, overwrite_a=True)
         factors.append(factor)
         if alike:
             factors.append(factor)

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy.linalg.blas import dsyrk
+from scipy.linalg.blas import dsyrk, ssyrk
 
 from fedconvex.kernels import row_losses
 
@@ -34,25 +34,38 @@ def _above(d: int) -> np.ndarray:
 
 
 def weighted_gram(X: np.ndarray, h: np.ndarray) -> np.ndarray:
-    """X' diag(h) X for h >= 0 and dense X, half of it computed (BLAS syrk) in blocks that stay in cache."""
-    rows = np.flatnonzero(h)
-    if 2 * rows.size >= len(X):  # smoothed hinges have few rows in their band
-        rows = np.arange(0)
-    n = rows.size or len(X)
-    same = n == len(X) > BLOCK and bool((h == h[0]).all())  # least squares whose rows weigh the same
-    H, root = np.zeros((X.shape[1], X.shape[1]), order="F"), np.sqrt(h)
-    step = max(512, min(_SYRK, (1 << 18) // X.shape[1]))  # copies of many columns stay small beside the Hessian
-    for lo in range(0, n, step):
-        part: Any = rows[lo : lo + step] if rows.size else slice(lo, lo + step)
-        A = X[part] if same or rows.size else X[part] * root[part, None]
-        if rows.size:
-            A *= root[part, None]
-        H = dsyrk(1.0, A.T, beta=1.0, c=H, lower=1, overwrite_c=1)
-        del A  # before the next block is made
-    if same:
+    """X' diag(h) X for h >= 0 and dense X, half of it computed."""
+    H = np.zeros((X.shape[1], X.shape[1]), order="F")
+    if len(X) > BLOCK and (h == h[0]).all():  # least squares whose rows weigh the same
+        add_gram(X, None, H, True)
         H *= h[0]
+    else:
+        add_gram(X, h, H, True)
     mirror(H)
     return H.T  # symmetric, and in C order
+
+
+def add_gram(X: np.ndarray, h: np.ndarray | None, H: np.ndarray, lower: bool) -> None:
+    """H += X' diag(h) X in one triangle, h >= 0, X dense, H (d, d) in Fortran order of double or single precision.
+
+    BLAS takes blocks of rows that stay in cache, which are scaled in double precision; without h all rows weigh 1.
+    """
+    rows = np.arange(0) if h is None else np.flatnonzero(h)
+    if 2 * rows.size >= len(X):  # smoothed hinges have few rows in their band
+        rows = np.arange(0)
+    n, root = rows.size or len(X), None if h is None else np.sqrt(h)[:, None]
+    syrk, least, entries = (dsyrk, 512, 1 << 18) if H.itemsize == 8 else (ssyrk, 128, 1 << 16)
+    step = max(least, min(_SYRK, entries // X.shape[1]))  # copies of many columns stay small beside the Hessian
+    for lo in range(0, n, step):
+        part: Any = rows[lo : lo + step] if rows.size else slice(lo, lo + step)
+        A = X[part]
+        if rows.size and root is not None:
+            A *= root[part]
+        elif root is not None:
+            A = A * root[part]
+        A = A.astype(H.dtype, copy=False)
+        syrk(1.0, A.T, beta=1.0, c=H, lower=lower, overwrite_c=1)
+        del A  # before the next block is made
 
 
 def least_squares_at_zero(problem: Any) -> tuple[float, np.ndarray]:

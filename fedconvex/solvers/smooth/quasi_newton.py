@@ -4,12 +4,14 @@ Nocedal and Wright, "Numerical Optimization" (2006), Algorithms 7.4 and 7.5, wit
 (7.20). Where rows are many for each feature, H_0 is a factor of the Hessian at the model where the search begins, made
 of the rows that bend most. Several outputs have one block each. A shift of all classes changes no probability, and the
 blocks do not know of it: H_0 is projected onto models whose classes sum to zero, where minimisers lie. Where a Hessian
-would cost more than the search, H_0 is a multiple of the identity, at first by the curvature along the gradient. What
-is found is a start for the methods that certify.
+would cost more than the search, H_0 is a multiple of the identity, at first by the curvature along the gradient. Where
+l2 is far above what single precision rounds, H_0 is formed, factored and applied in it: values and gradients are not.
+What is found is a start for the methods that certify.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,7 +20,7 @@ import scipy.linalg as sla
 
 from fedconvex.kernels import row_losses
 from fedconvex.solvers.objective import Objective
-from fedconvex.solvers.rows.hessians import weighted_gram
+from fedconvex.solvers.rows.hessians import add_gram
 from fedconvex.solvers.smooth.newton import Point, truncated
 from fedconvex.solvers.solution import Solution
 
@@ -26,6 +28,7 @@ PAIRS = 20  # of steps and changes of the gradient
 MOST = 500  # steps of a search
 FEW = 100  # of one that knows no curvature: if it has not ended by then, systems with the Hessian are cheaper
 SHARE = 0.8  # of the curvature that the rows of H_0 have
+SINGLE = 8.0 * float(np.finfo(np.float32).eps)  # of the largest possible trace of H_0, from which l2 on it is enough
 
 
 class _Blocks(NamedTuple):
@@ -45,27 +48,30 @@ class _Blocks(NamedTuple):
         """
         several = problem.traits.several
         if several:
-            P = problem.probabilities(w)
-            bends = problem.per_row[:, None] * P * (1.0 - P)
+            bends = problem.probabilities(w)
+            bends *= 1.0 - bends
+            bends *= problem.per_row[:, None]
         else:
             bends = problem.curvatures(w)[:, None]
         factors: list[Any] = []
+        X, ridge, precision = problem.federation.X, problem.ridge, _precision(problem)
         for c in range(problem.n_outputs):
             if c > 0 and np.array_equal(bends[:, c], bends[:, c - 1]):
                 factors.append(factors[-1])  # at w = 0 all classes are alike
                 continue
-            H = weighted_gram(problem.federation.X, _largest(bends[:, c], 16 * problem.federation.d))
-            H.flat[:: len(H) + 1] += np.broadcast_to(problem.ridge, problem.size)[: len(H)]
-            found = sla.cho_factor(H.T, lower=True, overwrite_a=True, check_finite=True)
-            factors.append(_beside(factors, found[0]) if several else found)
-            del H, found  # before the next block is formed
+            H, lower = _room(factors, X.shape[1], precision)
+            add_gram(X, _largest(bends[:, c], 16 * X.shape[1]), H, lower)
+            H[np.diag_indices(len(H))] += np.broadcast_to(ridge, problem.size)[: len(H)].astype(precision)
+            factors.append(sla.cho_factor(H, lower=lower, overwrite_a=True, check_finite=True))
         return cls(factors, several)
 
     def solve(self, g: np.ndarray) -> np.ndarray:
         """H_0 g."""
         G = self.centre(g).reshape(len(self.factors), -1)
+        unit = math.ldexp(1.0, math.frexp(float(np.abs(G).max()))[1])  # numbers in single precision are not small
+        G = (G / unit).astype(self.factors[0][0].dtype)
         parts = [sla.cho_solve(f, row, check_finite=False) for f, row in zip(self.factors, G, strict=True)]
-        return self.centre(np.concatenate(parts))
+        return self.centre(unit * np.concatenate(parts).astype(float))
 
     def centre(self, w: np.ndarray) -> np.ndarray:
         """Return a flat model whose outputs sum to zero."""
@@ -75,18 +81,21 @@ class _Blocks(NamedTuple):
         return (W - W.mean(axis=0)).ravel()
 
 
-def _beside(factors: list[Any], L: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Return a lower triangular factor as it will be kept: in an array of d + 1 columns, or as L' above one there."""
-    d = len(L)
+def _precision(problem: Objective) -> Any:
+    """Return single precision where l2 is above what it rounds in any H_0, else double."""
+    trace = problem.traits.smoothness * float(np.sum(problem.federation.column_sizes**2))
+    return np.float32 if np.min(problem.ridge) >= SINGLE * trace else np.float64
+
+
+def _room(factors: list[Any], d: int, precision: Any) -> tuple[np.ndarray, bool]:
+    """Return a matrix (d, d) of zeros in one triangle, and whether that is the lower one: there a factor is made.
+
+    Every second one is what stands above the factor before, in an array of d + 1 columns. Both are in Fortran order,
+    which LAPACK takes without a copy.
+    """
     if factors and factors[-1][1]:
-        room = factors[-1][0].base[1:].T
-        for j in range(d):
-            room[: j + 1, j] = L[j, : j + 1]
-        return room, False
-    room = np.zeros((d + 1, d)).T  # each factor is in Fortran order, which LAPACK takes without a copy
-    for j in range(d):
-        room[j:, j] = L[j:, j]
-    return room[:, :d], True
+        return factors[-1][0].base[1:].T, False
+    return np.zeros((d + 1, d), precision).T[:, :d], True
 
 
 def _largest(h: np.ndarray, most: int) -> np.ndarray:
