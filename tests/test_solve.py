@@ -11,6 +11,7 @@ from fedconvex import Exponential, Federation, Hinge, Logistic, Problem, Smoothe
 from fedconvex.penalties import L1
 from fedconvex.solvers import choice
 from fedconvex.solvers.kinked import smoothing
+from fedconvex.solvers.rows import hessians
 from fedconvex.solvers.smooth import newton, quasi_newton
 
 pytestmark = pytest.mark.compiled_if_slow
@@ -424,6 +425,24 @@ def test_solvers_are_chosen_by_what_they_ask_for():
     assert choice.first_fit(choice.PENALISED, kinds["solve_penalised"]).function == "Search.by_working_sets"
     assert choice.first_fit(choice.STARTS, kinds["newton"]) is None
     assert not any(solver.fits(Problem(signs, Hinge())) for solver in choice.SOLVERS if choice.KINKED in solver.needs)
+
+
+@pytest.mark.parametrize("weight", ["none", "some", "few"])
+@pytest.mark.parametrize("n", [3_000, 17_000])
+def test_least_squares_begin_with_one_pass_over_many_rows(n, weight, monkeypatch):
+    """Value, gradient and Hessian at zero; of many rows the gradient comes with the Hessian, from the same blocks."""
+    rng = np.random.default_rng(0)
+    X, y, share = rng.normal(size=(n, 3)), rng.normal(size=n), {"none": 1.0, "some": 0.7, "few": 0.2}[weight]
+    p = np.where(rng.random(n) < share, rng.random(n), 0.0) if share < 1.0 else None
+    problem = Problem(Federation(X, y, np.array([0, n]), sample_weight=p), Squared(), 0.1)
+    calls, product = [], hessians.weighted_gram
+    monkeypatch.setattr(hessians, "weighted_gram", lambda *given: calls.append(len(given)) or product(*given))
+    F, g, H = problem.value_gradient_hessian(np.zeros(3))
+    h = np.full(n, 1.0 / n) if p is None else p / p.sum()
+    assert calls == [4 if n == 17_000 else 2]
+    assert F == pytest.approx(0.5 * (h @ y**2), rel=1e-13)
+    np.testing.assert_allclose(g, -(h * y) @ X, rtol=1e-11, atol=1e-14)
+    np.testing.assert_allclose(H, (X * h[:, None]).T @ X + 0.1 * np.eye(3), rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("most", [0, 3, 100])

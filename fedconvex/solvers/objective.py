@@ -279,7 +279,7 @@ class Objective(WeightedRows):
         self.need_curvature("Problem")
         if self.traits.several or not fed.is_sparse:
             at_zero = self.traits.quadratic and not w.any()
-            return *(hessians.least_squares_at_zero(self) if at_zero else self.value_gradient(w)), self.flat_hessian(w)
+            return hessians.least_squares_at_zero(self) if at_zero else (*self.value_gradient(w), self.flat_hessian(w))
         values, g, H = np.empty(fed.K), np.zeros(self.size), np.zeros((self.size, self.size))
         y = self.row_labels
         row_losses.newton_rows(self.row_loss, fed.rows, y, fed.ptr, self.row_weights, w, values, g, H)

@@ -33,22 +33,25 @@ def _above(d: int) -> np.ndarray:
     return np.tri(d, k=-1, dtype=bool).T
 
 
-def weighted_gram(X: np.ndarray, h: np.ndarray) -> np.ndarray:
-    """X' diag(h) X for h >= 0 and dense X, half of it computed."""
+def weighted_gram(X: np.ndarray, h: np.ndarray, s: np.ndarray | None = None, g: np.ndarray | None = None) -> np.ndarray:
+    """X' diag(h) X for h >= 0 and dense X, half of it computed; if s (n,) is given, g += X's too."""
     H = np.zeros((X.shape[1], X.shape[1]), order="F")
     if len(X) > BLOCK and (h == h[0]).all():  # least squares whose rows weigh the same
-        add_gram(X, None, H, True)
+        add_gram(X, None, H, True, s, g)
         H *= h[0]
     else:
-        add_gram(X, h, H, True)
+        add_gram(X, h, H, True, s, g)
     mirror(H)
     return H.T  # symmetric, and in C order
 
 
-def add_gram(X: np.ndarray, h: np.ndarray | None, H: np.ndarray, lower: bool) -> None:
+def add_gram(
+    X: np.ndarray, h: np.ndarray | None, H: np.ndarray, lower: bool, s: np.ndarray | None = None, g: Any = None
+) -> None:
     """H += X' diag(h) X in one triangle, h >= 0, X dense, H (d, d) in Fortran order of double or single precision.
 
-    BLAS takes blocks of rows that stay in cache, which are scaled in double precision; without h all rows weigh 1.
+    BLAS takes blocks of rows that stay in cache, which are scaled in double precision; without h all rows weigh 1. With
+    s also g += X's, where s is 0 for rows of which h is 0.
     """
     rows = np.arange(0) if h is None else np.flatnonzero(h)
     if 2 * rows.size >= len(X):  # smoothed hinges have few rows in their band
@@ -59,6 +62,8 @@ def add_gram(X: np.ndarray, h: np.ndarray | None, H: np.ndarray, lower: bool) ->
     for lo in range(0, n, step):
         part: Any = rows[lo : lo + step] if rows.size else slice(lo, lo + step)
         A = X[part]
+        if s is not None:
+            g += s[part] @ A
         if rows.size and root is not None:
             A *= root[part]
         elif root is not None:
@@ -68,12 +73,22 @@ def add_gram(X: np.ndarray, h: np.ndarray | None, H: np.ndarray, lower: bool) ->
         del A  # before the next block is made
 
 
-def least_squares_at_zero(problem: Any) -> tuple[float, np.ndarray]:
-    """Return F and its gradient at w = 0 of a squared loss and dense rows, -X'(p y): no scores are computed."""
-    fed = problem.federation
-    share, step = problem.per_row * fed.y, -(-fed.n // 8)  # sums of n/8 + 8 terms, whatever BLAS does in a block
-    g = -sum(share[lo : lo + step] @ fed.X[lo : lo + step] for lo in range(0, fed.n, step))
-    return 0.5 * float((share * fed.y).sum()), np.asarray(g)
+def least_squares_at_zero(problem: Any) -> tuple[float, np.ndarray, np.ndarray]:
+    """Return F, its gradient -X'(p y) and its Hessian at w = 0 of a squared loss and dense rows.
+
+    No scores are computed. Sums of the gradient are of n/8 + 8 terms at most, whatever BLAS does in a block of rows.
+    """
+    fed, g = problem.federation, np.zeros(problem.size)
+    share = problem.per_row * fed.y
+    if fed.n >= 16 * _SYRK:  # one pass: blocks are short
+        H = weighted_gram(fed.X, problem.per_row, share, g)
+    else:
+        step = -(-fed.n // 8)
+        for lo in range(0, fed.n, step):
+            g += share[lo : lo + step] @ fed.X[lo : lo + step]
+        H = weighted_gram(fed.X, problem.per_row)
+    H.flat[:: problem.size + 1] += problem.ridge
+    return 0.5 * float((share * fed.y).sum()), -g, H
 
 
 def least_squares_product(problem: Any, v: np.ndarray) -> np.ndarray:
