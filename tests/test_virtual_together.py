@@ -14,6 +14,7 @@ from fedconvex.problems import GaussHermite, GaussianPosteriorProblem, JaakkolaJ
 from fedconvex.solvers.posteriors import free_energy_rounding, many_energies
 from fedconvex.solvers.posteriors.expected_losses import NormalNoise, gauss_hermite
 from fedconvex.solvers.posteriors.free_energy import Energy, Fit, Rows, gradient, minimise, slope_and_curvature
+from fedconvex.solvers.posteriors.free_energy_rounding import Block, Parts, gradient_bound
 from fedconvex.solvers.posteriors.gaussians import Gaussian
 from fedconvex.solvers.posteriors.many_energies import ManyEnergies, Points, minimise_each
 from fedconvex.solvers.posteriors.mean_steps import RowSpace
@@ -194,3 +195,17 @@ def test_parts_of_the_gradient_of_several_clients(private):
     for i, k in enumerate((2, 0)):
         for many, one in zip(together, problem.gradient_parts(q, k), strict=True):
             np.testing.assert_array_equal(many[i], one)
+
+
+def test_allowances_of_all_clients_are_counted():
+    """At a minimum whose gradient is zero: 3 and 4 of the slopes of two clients, 1 and 2 of their values."""
+    two, none = np.full(2, 2.0), np.zeros(2)
+    block = Block(Gaussian(none, two), Gaussian(none, np.ones(2)), none, np.ones(2), 0.0)
+    offs = Parts(np.array([1.0, 2.0]), np.diag([3.0, 4.0]), np.zeros((2, 2)))
+    assert gradient_bound(offs, [(block, 0.0)]) == (pytest.approx(5.0, rel=1e-12), pytest.approx(3.0, rel=1e-12))
+    bent = offs._replace(slope=np.zeros((2, 2)), curvature=np.diag([5.0, 12.0]))  # times roots of 1/2
+    assert gradient_bound(bent, [(block, 0.0)])[0] == pytest.approx(13.0 / np.sqrt(2.0), rel=1e-12)
+    at, prior = (Gaussian(*(np.array([v, v]) for v in g)) for g in block[:2])
+    both = Block(at, prior, np.zeros((2, 2)), np.ones((2, 2)), 0.0)
+    norm, value = gradient_bound(offs, [(block, 0.0), (both, none)])  # those of the c_k have their own client's
+    assert norm == pytest.approx(np.sqrt(50.0), rel=1e-12) and value == pytest.approx(3.0, rel=1e-12)
