@@ -21,13 +21,14 @@ def client_means(p: Any, W: np.ndarray) -> np.ndarray:
     if R >= MANY and fed.d <= _NARROW and p.n_outputs == 1 and not fed.is_sparse:
         from fedconvex.kernels.losses_of_many import totals_of_many  # not loaded for one model
 
-        every = np.empty((R, fed.K))
+        every, sizes = np.empty((R, fed.K)), fed.sizes[:, None].astype(np.float64)
         for lo in range(0, R, _SIDE_BY_SIDE):
             V = np.ascontiguousarray(W[lo : lo + _SIDE_BY_SIDE].T)
             totals = np.empty((fed.K, V.shape[1]))
             totals_of_many(p.row_loss, fed.X, y, fed.ptr, V, np.empty((6, V.shape[1])), np.empty(4), totals)
+            totals /= sizes  # row by row, which takes a third of the time of column by column
             every[lo : lo + _SIDE_BY_SIDE] = totals.T
-        return every / fed.sizes
+        return every
     out, step = np.zeros((R, fed.K)), max(1, CHUNK // (R * p.n_outputs))
     if fed.n <= step:
         row_losses.client_totals(p.row_loss, p._scores(W, 0, fed.n), y, fed.ptr.copy(), out)  # one array type
