@@ -30,10 +30,7 @@ class PlainSums(NamedTuple):
 
     def add(self, reply: Any, p: int, shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
         """Return sum beta w/sum beta (R, *model), sum beta (R,), and the sums of losses and counts (R, p)."""
-        total, (losses, counts) = (
-            np.add.reduce(reply.beta, axis=1),
-            averages.sums_over_clients(reply.losses, reply.counts),
-        )
+        total, losses, counts = (np.add.reduce(x, axis=1) for x in (reply.beta, reply.losses, reply.counts))
         q = reply.beta / (total if (total > 0.0).all() else np.where(total > 0.0, total, 1.0))[:, None]
         return averages.over_clients(q, reply.w), total, losses, counts
 

@@ -28,26 +28,6 @@ def average_rows(weights, A, out):
                 out[r, t] += weights[r, j] * A[r, j, t]
 
 
-@kernel
-def _add_up(A, B, first, second):
-    """first[r] = sum_j A[r, j], second[r] = sum_j B[r, j], one after the other."""
-    for r in range(A.shape[0]):
-        for t in range(A.shape[2]):
-            first[r, t], second[r, t] = A[r, 0, t], B[r, 0, t]
-        for j in range(1, A.shape[1]):
-            for t in range(A.shape[2]):
-                first[r, t] += A[r, j, t]
-                second[r, t] += B[r, j, t]
-
-
-def sums_over_clients(A, B):
-    """Return the sums over the second axis of two arrays (R, m, p): both (R, p)."""
-    A, B = (a if a.flags.carray else a.copy() for a in (A, B))  # kernels see one array type
-    first, second = np.empty((len(A), A.shape[2])), np.empty((len(A), A.shape[2]))
-    _add_up(A, B, first, second)
-    return first, second
-
-
 def over_clients(weights, replies):
     """Weighted averages over the second axis of (R, m, ...): (R, ...)."""
     if replies.shape[:2] != weights.shape:

@@ -122,38 +122,6 @@ def kinds_by_weight(u, beta, kinds):  # type: ignore[no-untyped-def]
     return seen
 
 
-@strict_part
-def _enter(losses, counts, window, expected, F, later, mean):  # type: ignore[no-untyped-def]
-    last = window.shape[0] - 1
-    for i in range(counts.size):
-        F[i] = losses[i] / (counts[i] if counts[i] > 0.0 else 1.0)
-        total = 0.0
-        for s in range(last):
-            later[s, i] = window[s + 1, i]
-            total += later[s, i]
-        later[last, i] = counts[i]
-        mean[i] = (total + counts[i]) / window.shape[0]
-        if not mean[i] > 0.0:
-            mean[i] = expected[i]
-
-
-@kernel
-def _enter_all(losses, counts, window, expected, F, later, mean):  # type: ignore[no-untyped-def]
-    for r in range(counts.shape[0]):
-        _enter(losses[r], counts[r], window[r], expected[r], F[r], later[r], mean[r])
-
-
-def entered(losses: Any, counts: Any, window: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return means of losses, of sums and counts (R, p), and the window (R, r, p) with these counts for the oldest.
-
-    And the mean of that window, or what was expected (R, p) where it is zero.
-    """
-    known = (a if a.flags.carray else a.copy() for a in (losses, counts, window, expected))  # one array type
-    made = np.empty(counts.shape), np.empty(window.shape), np.empty(counts.shape)
-    _enter_all(*known, *made)
-    return made
-
-
 def domain_losses(problem: Any, w: np.ndarray, clients: np.ndarray, p: int, asked: Any = None) -> np.ndarray:
     """Return the sums (R, m, p) of the losses by domain at w (R, *model), over the rows of clients (R, m).
 

@@ -25,7 +25,6 @@ from fedconvex import secure
 from fedconvex._check import bad, numeric
 from fedconvex.draws import Draws
 from fedconvex.fields import Count
-from fedconvex.kernels import domain_sums
 from fedconvex.methods.parts import domain_weighting, local_work, optimizers, step_sizes
 from fedconvex.problems import Measure, Problem
 from fedconvex.simplex.ascent import EntropicStep
@@ -147,10 +146,12 @@ class AgnosticFedAvg(local_work.AveragedWork):
         if not (somebody := total > 0.0).all():
             average = np.where(somebody.reshape(-1, *[1] * (average.ndim - 1)), average, state.w)
         server, w = self.server.move(state.server, state.w, average)  # 7
-        F, window, expected = domain_sums.entered(losses, counts, state.window, state.expected)  # 7, 8
+        F = losses / np.where(counts > 0.0, counts, 1.0)  # 7
         gamma = step_sizes.round_step_sizes(self.domain_step_size, np.arange(len(w)), state.t)
         mix = self.ascent.ascend(self.uncertainty_set, state.domain_weights, gamma[:, None] * F)  # 8
-        return State(w, server, mix, window, expected, state.t + 1)
+        window = np.concatenate([state.window[:, 1:], counts[:, None]], axis=1)  # 8
+        mean = np.add.reduce(window, axis=1) / self.window
+        return State(w, server, mix, window, np.where(mean > 0.0, mean, state.expected), state.t + 1)
 
     def traits(self, problem: Problem) -> Traits:
         return self.averaging_traits(problem, plain=False, averaged=False)
