@@ -4,11 +4,12 @@ Losses are taken from ``fedconvex.losses.__all__``, with their default parameter
 """
 
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from fedconvex import losses
+from fedconvex import Federation, Problem, losses
 from fedconvex.loss_traits import traits
 
 H = 1e-5
@@ -141,13 +142,45 @@ def test_a_wrong_loss_is_found():
 
 
 def test_losses_that_are_softplus_are_so_of_a_multiple_of_the_score():
-    """Sums over many models scale rows by softplus_argument(1, y)."""
     seen = 0
     for loss in variants():
-        for y in accepted(loss) if hasattr(loss, "softplus_argument") else ():
+        for y in accepted(loss) if hasattr(loss, "softplus_factor") else ():
             for z in SCORES:
-                x = loss.softplus_argument(z, y)
-                assert x == pytest.approx(z * loss.softplus_argument(1.0, y), rel=1e-15)
-                assert loss.value(z, y) == pytest.approx(np.logaddexp(0.0, x), rel=1e-14)
+                assert loss.value(z, y) == pytest.approx(np.logaddexp(0.0, loss.softplus_factor(y) * z), rel=1e-14)
                 seen += 1
     assert seen
+
+
+class Moved(NamedTuple):
+    """log(1 + e^(1 - y z)): a softplus, but not of a multiple of the score."""
+
+    def softplus_argument(self, z, y):
+        return 1.0 - y * z
+
+    def value(self, z, y):
+        return np.log1p(np.exp(1.0 - y * z))
+
+    def slope(self, z, y):
+        return -y / (1.0 + np.exp(y * z - 1.0))
+
+
+class Tripled(losses.Logistic):
+    def value(self, z, y):
+        return 3.0 * np.log1p(np.exp(-y * z))
+
+
+class Steeper(Tripled):
+    def softplus_factor(self, y):
+        return -2.0 * y
+
+    def value(self, z, y):
+        return np.log1p(np.exp(-2.0 * y * z))
+
+
+@pytest.mark.parametrize("loss", [Moved(), Tripled(), Steeper(), losses.Logistic()], ids=repr)
+def test_many_models_have_the_values_of_each_alone(loss):
+    """Whatever a loss of another module, or one that changes another, has beside its values."""
+    rng = np.random.default_rng(3)
+    fed = Federation.from_arrays(rng.normal(size=(20, 3)), np.sign(rng.normal(size=20)), clients=np.arange(20) % 3)
+    problem, W = Problem(fed, loss), rng.normal(size=(9, 3))
+    np.testing.assert_allclose(problem.value(W), [problem.value(w) for w in W], rtol=1e-13)

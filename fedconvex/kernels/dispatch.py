@@ -50,8 +50,8 @@ def value(loss, z, y):
 
 
 @by_method
-def softplus_argument(loss, z, y):
-    """x with l(z, y) = log(1 + e^x), of losses that are such a function of a multiple of z."""
+def softplus_factor(loss, y):
+    """c with l(z, y) = log(1 + e^(c z)), of losses that are such functions."""
 
 
 @by_method
@@ -142,17 +142,23 @@ def by_ridge(number, entries, inline="never"):
     return in_python
 
 
+def _is_softplus(kind):
+    """Whether a loss, or the class of one, has a `softplus_factor`: not if it has other values than its base's."""
+    made = (vars(c).keys() & {"value", "softplus_factor"} for c in getattr(kind, "__mro__", type(kind).__mro__))
+    return "softplus_factor" in next(filter(None, made), ())
+
+
 def by_output(one, many, weighted=None, sparse=None, softplus=None):
     """Return a function of (loss, X, ...): `one` for scalar losses, `many` for losses with n_classes.
 
     Where they are given, `weighted` is for scalar losses of rows whose labels carry weights, `sparse` instead of `one`
-    for rows of a CSR, and `softplus` for losses that are log(1 + e^x).
+    for rows of a CSR, and `softplus` for losses log(1 + e^(c z)).
     """
 
     def choose(kind, dense):
         if hasattr(kind, "n_classes"):
             return many
-        if softplus is not None and hasattr(kind, "softplus_argument"):
+        if softplus is not None and _is_softplus(kind):
             return softplus
         if weighted is not None and hasattr(kind, "weighs"):
             return weighted

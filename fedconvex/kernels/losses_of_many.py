@@ -4,14 +4,15 @@ The models are the lanes of the vector units, so that short clients are as fast 
 max{x, 0} + log(1 + t) with t = e^-|x|, and the sum of the logarithms is that of the product: the product less one grows
 by positive terms only, so that no digit of small losses is lost, and its rounding errors are those of a sum.
 
-Such an x is a multiple of the score. Rows are scaled so that scores are x/ln 2, and t = 2^-|x/ln 2|: two roundings more
-in every term of a score, of half an eps each, where `Objective.in_scores` has eight eps for what is not the sum.
+Such an x is a multiple of the score, by the loss's `softplus_factor`. Rows are scaled so that scores are x/ln 2, and
+t = 2^-|x/ln 2|: two roundings more in every term of a score, of half an eps each, where `Objective.in_scores` has eight
+eps for what is not the sum.
 """
 
 from __future__ import annotations
 
 from fedconvex.kernels.cache import part, reduction
-from fedconvex.kernels.dispatch import by_output, softplus_argument, value
+from fedconvex.kernels.dispatch import by_output, softplus_factor, value
 from fedconvex.kernels.row_losses import block_of
 from fedconvex.losses.stable import half_power, log1p
 
@@ -61,7 +62,7 @@ def _no_factor(loss, y):
 
 
 def _factor(loss, y):
-    return softplus_argument(loss, 1.0, y) * PER_LOG_TWO
+    return softplus_factor(loss, y) * PER_LOG_TWO
 
 
 def _add_value(loss, z, y, total, q):

@@ -25,9 +25,9 @@ class Logistic(NamedTuple):
     (1000.0, -0.5)
     """
 
-    def softplus_argument(self, z, y):
-        """Return the x with l(z, y) = log(1 + e^x), a multiple of z: sums of such losses are logarithms of products."""
-        return -y * z
+    def softplus_factor(self, y):
+        """Return the c with l(z, y) = log(1 + e^(c z)): sums of such losses are logarithms of products."""
+        return -y
 
     def value(self, z, y):
         """Return log(1 + exp(-y z)) without overflow."""
