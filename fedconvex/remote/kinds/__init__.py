@@ -102,13 +102,10 @@ class Kind(NamedTuple):
 def kind_of(problem: Any) -> Kind | None:
     """Return what is asked and answered about a problem, None for problems that sites do not share."""
     module = getattr(problem, "over_sites", "")
-    return _kind(module) if module else None
+    return _imported(f"fedconvex.{module}").KIND if module else None
 
 
-@cache
-def _kind(module: str) -> Kind:
-    found: Kind = import_module(f"fedconvex.{module}").KIND
-    return found
+_imported: Any = cache(import_module)
 
 
 # ---------------------------------------------------------------- what kinds have in common
