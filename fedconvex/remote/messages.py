@@ -21,7 +21,7 @@ from fedconvex._archives import json_of
 from fedconvex._check import bad, printable, wrong_type
 from fedconvex._files import identity
 
-PROTOCOL = 2
+PROTOCOL = 3
 JOIN, ASK, STATISTIC, MEASURE, REFUSE, UNKNOWN = range(6)  # kinds; UNKNOWN: the site has not joined this session
 ACK = "acknowledged"  # (2,) int64: the rounds whose memory the server has counted on last, and as of its checkpoint
 _LONGEST = 2000  # bytes of a text that are read
@@ -131,11 +131,11 @@ def opened(message: Any) -> tuple[Request, dict[str, np.ndarray]]:
 
 
 def digest(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Return 16 bytes that stand for arrays with their names."""
+    """Return 16 bytes that stand for arrays with their names, of which none reads like another name and its array."""
     h = hashlib.blake2b(digest_size=16)
     for name in sorted(arrays):
         a = arrays[name]
-        h.update(f"{name} {a.shape} {a.dtype.str};".encode())
+        h.update(f"{name!a} {a.shape} {a.dtype.str};".encode())
         h.update(a.tobytes())
     return h.digest()
 
