@@ -20,7 +20,7 @@ from fedconvex.methods import AFL, SCAFFOLD, IRMv1
 from fedconvex.problems import InvariantProblem, MeanRegularised, MultiTaskProblem
 from fedconvex.remote import Limits, Roster, Site, in_process
 from fedconvex.remote.ledger import Audit, Latest
-from fedconvex.remote.messages import ASK, JOIN, MEASURE, REFUSE, STATISTIC, Request, fingerprint
+from fedconvex.remote.messages import ASK, JOIN, MEASURE, REFUSE, STATISTIC, Request, digest, fingerprint
 from fedconvex.remote.questions import FIELDS
 from fedconvex.remote.site_engine import SiteEngine
 
@@ -335,6 +335,74 @@ def test_changes_of_few_rows_are_found_in_all_ways(at_once, monkeypatch):
         assert ways == [few] * 3
         found.append(few)
     assert 50 < sum(found) < 250
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("size", [1e153, 1e155, 1e300, 1e308])
+@pytest.mark.parametrize("by_domain", [False, True])
+@pytest.mark.parametrize("hessians", [False, True])
+def test_a_row_is_noticed_though_squares_overflow(hessians, by_domain, size):
+    """A server that goes so far out that the squares of changes are infinite reads a row like any other one."""
+    problem, w = one_row_alone(sparse=False)
+    audit, far = Audit(2.0, hessians), 1e155 * w  # where all changes overflow
+    for model in (far, w):
+        assert audit.few(problem, model[None], by_domain) == ""
+        audit.keep()
+    assert "by a single row" in audit.few(problem, w[None] + size * (np.arange(6) == 4), by_domain)
+    assert "by a single row" in audit.few(problem, w[None] + 3.0 * (np.arange(6) == 4), by_domain)
+
+
+@pytest.mark.compiled
+def test_changes_whose_squares_overflow_are_those_of_few_rows_or_not():
+    """In all ways of comparing; also where the change itself is larger than any number, beside models that are near."""
+    audit, rng = Audit(2.5), np.random.default_rng(0)
+    for size in (1.0, 1e153, 1e155, 1e300, 1.7e308):
+        for changed in (1, 2, 4, 30):
+            now = rng.normal(size=(40, 1))
+            then = np.repeat(now[None], 3, axis=0) + 10.0  # of all rows
+            rows = rng.choice(40, changed, replace=False)
+            then[1] = now
+            then[1, rows, 0], now[rows, 0] = -size, size
+            twice = np.repeat(then, 2, axis=2), np.repeat(now, 2, axis=1)
+            ways = (then, now, None), (*twice, None), (then, now, rng.permutation(40))
+            assert [audit._is_few(*way) for way in ways] == [changed < 3] * 3, (size, changed)
+    near, now = np.full((2, 40, 2), 1e160), np.zeros((40, 2))
+    near[1] = 0.0
+    near[1, 3] = 1.0
+    assert audit._is_few(near, now, None)
+
+
+def read_otherwise(w, R):
+    """Return two questions: R models at zero with weights of two domains, and w, where a name is taken for bytes.
+
+    Without a mark of where names end, the bytes of both are the same: the weights hold what the other one describes.
+    """
+    later = f"w ({R}, 3) <f8;".encode() + bytes(24 * R)
+    for letters, left in itertools.product(range(8), range(16 * R)):
+        head = b"a" * letters + b" (0,) |u1;w (1, 3) <f8;" + w.tobytes() + f"x ({left + len(later)},) |u1;".encode()
+        if len(head) + left == 16 * R and ((weights := np.frombuffer(head + bytes(left))) >= 0.0).all():
+            weights = weights.reshape(R, 2)
+            named = {f"alpha ({R}, 2) <f8;" + "a" * letters: np.zeros(0, np.uint8), "w": w[None]}
+            rest = np.frombuffer(bytes(left) + later, np.uint8)
+            return {"alpha": weights, "w": np.zeros((R, 3))}, named | {"x": rest}
+    raise AssertionError
+
+
+def test_a_question_is_known_by_its_arrays_however_they_are_named():
+    """Else a server would have models answered that nobody has audited, nor counted."""
+    fed = patients()
+    one, other = between_two_jumps(fed, *PAIR)
+    names = np.where(np.arange(40) % 2, "odd", "even")
+    half = Federation.from_arrays(fed.X, fed.y, ["north"] * 40, domains=names)
+    method = AFL(step_size=0.1, domain_step_size=0.1)
+    site = Site(method, MAKE, half.subset([0]), limits=Limits(share=math.inf))
+    server = Server(site, method, half, trajectories=16)
+    assert server.asks(MEASURE, 0, w=one[None]) is not None
+    asked, named = read_otherwise(other, 16)
+    assert server.asks(MEASURE, 0, **asked) is not None
+    assert server.asks(MEASURE, 0, **named) is None
+    assert digest(asked) != digest(named)
+    assert "is not made of it" in server.refusals[0]
 
 
 def test_the_latest_arrays_are_those_of_a_list():

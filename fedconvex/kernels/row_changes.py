@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from fedconvex.kernels.cache import reduction
 
 # mypy: disable-error-code="no-untyped-def"
+
+SMALLER = 2.0**-600  # times it, squares of the largest numbers do not overflow
 
 
 @reduction
@@ -14,11 +18,14 @@ def few_changed(then, now, rows, still):
     Changes of at most ``still`` are none.
     """
     for i in range(then.shape[0]):
-        total = squares = 0.0
-        for j in range(now.size):
-            change = abs(then[i, j] - now[j])
-            total += change
-            squares += change * change
+        for scale in (1.0, SMALLER):
+            total = squares = 0.0
+            for j in range(now.size):
+                change = abs(scale * then[i, j] - scale * now[j])
+                total += change
+                squares += change * change
+            if rows * squares < inf:
+                break
         if total * total < rows * squares:
             for j in range(now.size):
                 if abs(then[i, j] - now[j]) > still:

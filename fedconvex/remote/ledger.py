@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedconvex._check import real, whole
-from fedconvex.kernels.row_changes import few_changed
+from fedconvex.kernels.row_changes import SMALLER, few_changed
 from fedconvex.kernels.row_losses import row_curvatures, row_slopes
 from fedconvex.remote.kinds import kind_of
 from fedconvex.remote.messages import Refused
@@ -344,13 +344,8 @@ class Audit:
         if part is None and outputs == 1:
             return bool(few_changed(then.reshape(-1, n), now.ravel(), least, _STILL))
         some = max(1, _AT_ONCE // now.size)  # as many as fit are compared at once
-        for first in range(0, len(then), some):
-            delta = np.abs(then[first : first + some] - now).sum(axis=2)
-            delta = delta if part is None else delta[:, part]
-            alone = delta.sum(axis=1) ** 2 < least * np.square(delta).sum(axis=1)
-            if (alone & (delta.max(axis=1) > _STILL)).any():
-                return True
-        return False
+        pieces = (then[first : first + some] for first in range(0, len(then), some))
+        return any(_any_few(piece, now, part, least) for piece in pieces)
 
     def keep(self) -> None:
         """Keep the models that were looked at last, once they are answered."""
@@ -379,6 +374,22 @@ class Audit:
 def _are_finite(views: Views) -> bool:
     """Whether all numbers are finite: if their sum is, they are."""
     return all(math.isfinite(a.sum()) or bool(np.isfinite(a).all()) for a in views)
+
+
+def _any_few(then: np.ndarray, now: np.ndarray, part: np.ndarray | None, rows: float) -> bool:
+    """Whether one of the changes (m, n, C) of what rows weigh, all or a part, is that of fewer rows than so many."""
+    for scale in (1.0, SMALLER):
+        with np.errstate(over="ignore"):
+            delta = np.abs(scale * then - scale * now).sum(axis=2)
+            delta = delta if part is None else delta[:, part]
+            squares = rows * np.square(delta).sum(axis=1)
+            few = (delta.sum(axis=1) ** 2 < squares) & (delta.max(axis=1) > scale * _STILL)
+        if few.any():
+            return True
+        then = then[~(squares < math.inf)]  # of these the squares overflow
+        if not len(then):
+            break
+    return False
 
 
 def is_made_of_few(h: np.ndarray) -> bool:
