@@ -466,6 +466,31 @@ def test_what_is_repeated_or_changed_on_the_way_ends_the_connection():
             assert "not the secret of site 0" in exchange.strangers[-1][1]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="limits of open files")
+def test_a_line_lives_whatever_the_number_of_its_file():
+    """From 1024 on not every call of the system knows it; a dead line would lose its place to another process."""
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY != limits[1] < 1200:
+        pytest.skip("too few files may be open")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 1200), limits[1]))
+    held = []
+    try:
+        while not held or held[-1] < 1024:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+        ends = socket.socketpair()
+        with Line(ends[0]) as line, ends[1]:
+            assert line.end.fileno() >= 1024
+            assert not line.is_dead()
+            ends[1].shutdown(socket.SHUT_WR)
+            assert line.is_dead()
+        assert line.is_dead()
+    finally:
+        for one in held:
+            os.close(one)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
 # ---------------------------------------------------------------- certificates
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-import select
+import selectors
 import socket
 import struct
 import time
@@ -24,6 +24,7 @@ _CODE = 32  # bytes of a code
 _ROOM = 1 << 16  # bytes that are asked for at least: a short frame comes at once
 _HEAD, _COUNT = struct.Struct(">BQ"), struct.Struct(">Q")
 _ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}  # a peer that is gone is noticed in two minutes
+_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)  # of any file, where the system can
 
 
 class Oversized(Exception):
@@ -207,7 +208,9 @@ class Line:
     def is_dead(self) -> bool:
         """Whether the other end, which owes nothing and so sends nothing, has gone: then there is an end to be read."""
         try:
-            return bool(select.select([self.end], [], [], 0.0)[0])
+            with _Selector() as selector:
+                selector.register(self.end, selectors.EVENT_READ)
+                return bool(selector.select(0.0))
         except (OSError, ValueError):  # closed here
             return True
 
