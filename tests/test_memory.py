@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from fedconvex import Federation, Hinge, Logistic, Problem
-from fedconvex.solvers.kinked.row_ascent import _squares
+from fedconvex.solvers.kinked.row_ascent import squares
 from fedconvex.solvers.rows.hessians import weighted_gram
 
 
@@ -110,9 +110,9 @@ def test_scores_and_lengths_of_sparse_rows_make_no_copy_of_their_entries():
     fed, w = Federation(X, np.ones(40_000), [0, 40_000]), rng.normal(size=(1, 12))
     problem, entries = Problem(fed, Logistic()), fed.X.data.nbytes
     tracemalloc.start()
-    scores, squares = problem._scores(w, 0, 40_000), _squares(fed)
+    scores, lengths = problem._scores(w, 0, 40_000), squares(fed)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     np.testing.assert_array_equal(scores, X @ w.T)
-    np.testing.assert_allclose(squares, X.power(2).sum(axis=1), rtol=1e-14)
+    np.testing.assert_allclose(lengths, X.power(2).sum(axis=1), rtol=1e-14)
     assert peak < 0.75 * entries  # squares of all entries were 1, a copy of entries and columns 1.5

@@ -1,6 +1,7 @@
 """Coordinate ascent on the dual of losses with kinks, and the smoothing that goes on where it becomes slow."""
 
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ import scipy.sparse as sp
 from fedconvex import Federation, Hinge, Problem
 from fedconvex.solvers import choice
 from fedconvex.solvers.kinked import row_ascent, smoothing
-from fedconvex.solvers.kinked.row_ascent import ascend
+from fedconvex.solvers.kinked.row_ascent import EPS, ascend, image, squares
+from fedconvex.solvers.kinked.smoothing import _dual_value
 
 
 def noisy(n=120, d=4, seed=0, weights=False):
@@ -60,6 +62,20 @@ def test_rows_too_large_for_squares_do_not_end_ascent_in_nonsense():
     X, y, who, _ = noisy()
     found = ascend(Problem(Federation.from_arrays(1e200 * X, y, who), Hinge(), l2=1.0), 1e-6)
     assert np.isfinite(found.value) and 0.0 <= found.lower <= found.value
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_sums_of_many_equal_terms_lose_nothing(make):
+    """F(w) = max(0, 1 - x w) + l2 w^2/2: D is as large as the minimum, which plain sums of the rows went beyond."""
+    n, x, l2 = 20_000, 0.805, 1.7
+    fed = Federation.from_arrays(make(np.full((n, 1), x)), np.ones(n), np.zeros(n))
+    least = float(1 - Fraction(x) ** 2 / (2 * Fraction(l2)))
+    problem = Problem(fed, Hinge(), l2)
+    found, c = ascend(problem, 1e-11), problem.per_row
+    assert least - 1e-13 < found.lower <= least == pytest.approx(found.value, rel=1e-14)
+    assert least - 1e-13 < _dual_value(problem, found.w, np.ones(n)) <= least
+    w, off = image(problem, l2, c / l2 * squares(fed), np.ones(n))
+    assert abs(Fraction(float(w[0])) - sum(map(Fraction, c.tolist())) * Fraction(x) / Fraction(l2)) <= off < 4.0 * EPS
 
 
 @pytest.mark.slow

@@ -61,6 +61,29 @@ single_dot = by_rows(_dense_single, _sparse_dot, "always")  # x_i' w in steps on
 row_axpy = by_rows(_dense_axpy, _sparse_axpy, "always")  # out += c x_i
 
 
+def _dense_axpy_and_rest(X, i, c, out, rest):
+    for j in range(out.size):
+        before, term = out[j], c * X[i, j]
+        after = before + term
+        added = after - before
+        rest[j] += (before - (after - added)) + (term - added)
+        out[j] = after
+
+
+def _sparse_axpy_and_rest(X, i, c, out, rest):
+    for k in range(np.uint64(X.indptr[i]), np.uint64(X.indptr[i + 1])):
+        j = np.uint32(X.indices[k])
+        before, term = out[j], c * X.data[k]
+        after = before + term
+        added = after - before
+        rest[j] += (before - (after - added)) + (term - added)
+        out[j] = after
+
+
+# out += c x_i, and what that rounds off to rest (Knuth's sum of two), in kernels of strict floating point
+row_axpy_and_rest = by_rows(_dense_axpy_and_rest, _sparse_axpy_and_rest, "always")
+
+
 def _dense_dots(X, rows, w, out):
     n4 = rows.size - rows.size % 4
     for b in range(0, n4, 4):

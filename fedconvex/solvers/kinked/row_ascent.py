@@ -4,9 +4,10 @@ The dual of F(w) = sum_i c_i l(x_i'w) + (l2/2)‖w‖^2 is to maximise
 
     D(alpha) = -sum_i c_i l*(-alpha_i) - (l2/2)‖u‖^2,    u = (1/l2) sum_i c_i alpha_i x_i,
 
-and every F(u) - D(alpha) certifies. Steps visit the rows in random order (Hsieh et al. 2008, Algorithm 1, for the
-hinge). A row that did not move twice in a row is left alone, as their shrinking does; but which rows rest is decided
-anew, for all rows, whenever the gap is computed, since that takes all scores anyway.
+and every F(u) - D(alpha) certifies, with u summed as if in twice the precision. Steps visit the rows in random order
+(Hsieh et al. 2008, Algorithm 1, for the hinge). A row that did not move twice in a row is left alone, as their
+shrinking does; but which rows rest is decided anew, for all rows, whenever the gap is computed, since that takes all
+scores anyway.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from fedconvex.federation import Federation
 from fedconvex.kernels import row_losses
 from fedconvex.kernels.cache import kernel, reduction
 from fedconvex.kernels.dispatch import conjugate, dual_step, value
-from fedconvex.kernels.rows import row_axpy, row_dot
+from fedconvex.kernels.rows import row_axpy, row_axpy_and_rest, row_dot
+from fedconvex.solvers.certificates.slopes import EPS
 from fedconvex.solvers.objective import Objective
 
 # mypy: disable-error-code="no-untyped-def"
 
 PIECE = 50_000_000  # entries of X in one call: Ctrl-C is heard in between
+_TINY = 1e-300  # what an entry's square counts at least in lengths: it may underflow
 PATIENCE = 8  # gaps within which it must be halved: otherwise smoothing is faster
 
 
@@ -73,35 +76,54 @@ def _moving(idle, rows):
     return n
 
 
-@reduction
-def _image(X, c, l2, alpha, u):
-    """u += (1/l2) sum_i c_i alpha_i x_i."""
+@kernel
+def _image(X, c, l2, q, alpha, u, rest):
+    """u = (1/l2) sum_i c_i alpha_i x_i, and return the sum of the lengths of its terms: q_i = c_i ‖x_i‖^2/l2."""
+    length, short = 0.0, u.size * _TINY
     for i in range(alpha.size):
         if alpha[i] != 0.0:
-            row_axpy(X, i, c[i] / l2 * alpha[i], u)
+            share = c[i] / l2
+            row_axpy_and_rest(X, i, share * alpha[i], u, rest)
+            length += abs(alpha[i]) * math.sqrt(share * (q[i] + share * short))
+    u += rest
+    return length
+
+
+def image(problem: Objective, l2: float, q: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return u = (1/l2) sum_i c_i alpha_i x_i, and how far in norm rounding may have moved it.
+
+    A plain sum of n terms would be off by up to n eps/2 of their lengths. What is rounded off is summed beside it: what
+    remains are three roundings of a term, one of the result, and the square of n eps/2.
+    """
+    fed, u = problem.federation, np.zeros(problem.federation.d)
+    length = _image(fed.rows, problem.per_row, l2, q, alpha, u, np.zeros(fed.d))
+    return u, EPS * (4.0 + EPS * fed.n * fed.n) * length
 
 
 @reduction
 def _look(loss, X, y, c, q, u, alpha, idle):
-    """Return sum_i c_i l(z_i) and sum_i c_i l*(-alpha_i), z the scores at u; idle_i = 2 where row i would not move.
+    """Return the sums of c_i l(z_i), with z the scores at u, of c_i l*(-alpha_i), and of the sizes of the latter.
 
-    Sums are of about sqrt(n) rows each, whose scores are all that is kept.
+    idle_i is then 2 where row i would not move. Sums are of about sqrt(n) rows each, whose scores are all that is kept.
     """
-    values, costs, step = 0.0, 0.0, row_losses.block_of(y.size)
+    values, costs, sizes, step = 0.0, 0.0, 0.0, row_losses.block_of(y.size)
     z = np.empty(step)
     for lo in range(0, y.size, step):
         hi = min(lo + step, y.size)
         for i in range(lo, hi):
             z[i - lo] = row_dot(X, i, u)
-        value_of, cost_of = 0.0, 0.0
+        value_of, cost_of, size_of = 0.0, 0.0, 0.0
         for i in range(lo, hi):
             value_of += c[i] * value(loss, z[i - lo], y[i])
-            cost_of += c[i] * conjugate(loss, -alpha[i], y[i])
+            cost = c[i] * conjugate(loss, -alpha[i], y[i])
+            cost_of += cost
+            size_of += abs(cost)
         for i in range(lo, hi):
             idle[i] = 0 if dual_step(loss, alpha[i], z[i - lo], q[i], y[i]) != 0.0 else 2
         values += value_of
         costs += cost_of
-    return values, costs
+        sizes += size_of
+    return values, costs, sizes
 
 
 @kernel
@@ -121,7 +143,7 @@ def _sparse_squares(X, out):
         out[i] = total
 
 
-def _squares(fed: Federation) -> np.ndarray:
+def squares(fed: Federation) -> np.ndarray:
     """Return ‖x_i‖^2 of every row, (n,); of sparse rows faster than by products of matrices."""
     if not fed.is_sparse:
         return fed.row_norms2
@@ -139,7 +161,7 @@ def ascend(problem: Objective, goal: float) -> DualPoint:
     fed, loss, l2, c = problem.federation, problem.loss, problem.l2, problem.per_row
     u, F, lower, gaps = np.zeros(fed.d), float(problem.value(np.zeros(fed.d))), problem.traits.lower_bound, [math.inf]
     q, w = c / l2, u
-    q *= _squares(fed)
+    q *= squares(fed)
     alpha, idle, room = np.zeros(fed.n), np.zeros(fed.n, np.int8), np.empty(fed.n, np.int32)
     most = max(1, PIECE * fed.n // max(1, fed.X.nnz if fed.is_sparse else fed.X.size))  # rows in one call
     while F - lower > goal * (1.0 + abs(F)):
@@ -151,11 +173,12 @@ def ascend(problem: Objective, goal: float) -> DualPoint:
         for j, part in enumerate(parts):
             state = np.uint64((looks << 32) + j)
             _visit(loss, fed.rows, fed.y, q, c, l2, state, steps, part, idle, alpha, u)
-        u = np.zeros(fed.d)
-        _image(fed.rows, c, l2, alpha, u)
-        values, costs = _look(loss, fed.rows, fed.y, c, q, u, alpha, idle)
-        ridge = 0.5 * l2 * float(u @ u)
-        here, lower = values + ridge, max(lower, -costs - ridge)
+        u, off = image(problem, l2, q, alpha)
+        values, costs, sizes = _look(loss, fed.rows, fed.y, c, q, u, alpha, idle)
+        squared = float((u * u).sum())  # by pairs: BLAS may add one after the other
+        here = values + 0.5 * l2 * squared
+        length = math.sqrt(squared) + off
+        lower = max(lower, -costs - EPS * (8.0 + math.sqrt(fed.n)) * sizes - 0.5 * l2 * (length * length))
         if here < F:
             w, F = u.copy(), here
         gaps.append(F - lower)

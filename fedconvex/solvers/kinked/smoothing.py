@@ -5,6 +5,7 @@ What certifies is the duality gap of the kinked loss itself.
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 
@@ -15,7 +16,7 @@ from fedconvex.solvers.certificates.free_coordinates import reach_along_free
 from fedconvex.solvers.certificates.gaps import least_value
 from fedconvex.solvers.certificates.slopes import EPS
 from fedconvex.solvers.choice import ASCENT, minimise
-from fedconvex.solvers.kinked.row_ascent import DualPoint, ascend, conjugates
+from fedconvex.solvers.kinked.row_ascent import DualPoint, ascend, conjugates, image, squares
 from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.solution import Solution
 
@@ -93,19 +94,19 @@ def _first(problem: Objective, goal: float) -> DualPoint:
 def _dual_value(problem: Objective, primal: np.ndarray, dual: np.ndarray) -> float:
     """Return what dual variables certify, with free coordinates as far as these go."""
     fed, free, costs = problem.federation, problem.free, np.empty(problem.federation.n)
-    v = np.asarray(fed.X.T @ (problem.per_row * dual))
+    v, off = image(problem, 1.0, problem.per_row * squares(fed), dual)
     conjugates(problem.loss, fed.y, dual, costs)
     beyond = 0.0
     if free is not None:  # D holds where v vanishes along free coordinates: elsewhere up to how far these go
-        along = float(np.abs(v[free]).sum())
+        along = float(np.abs(v[free]).sum()) + math.sqrt(free.sum()) * off
         here = float(problem.value(primal))
         away = reach_along_free(problem, primal, here + problem.rounding(primal, here))
         beyond = along * (away + float(np.abs(primal[free]).max())) if along > 0.0 else 0.0
         v = np.where(free, 0.0, v)
-    off = (
-        8.0 * EPS * float(np.linalg.norm(fed.column_sizes)) * float(problem.per_row @ np.abs(dual))
-    )  # of v, by rounding
-    return -float(problem.per_row @ costs) - (float(np.linalg.norm(v)) + off) ** 2 / (2.0 * problem.l2) - beyond
+    costs *= problem.per_row
+    rounded = EPS * (8.0 + math.sqrt(fed.n)) * float(np.abs(costs).sum())  # of sums by pairs
+    length = math.sqrt(float((v * v).sum())) + off
+    return -float(costs.sum()) - rounded - length * length / (2.0 * problem.l2) - beyond
 
 
 def _balanced(problem: Objective, w: np.ndarray, u: np.ndarray) -> bool:
