@@ -850,6 +850,140 @@ def test_hundreds_of_lines_that_close_in_every_way_cost_nobody_else_anything(cap
     assert "the line" not in caplog.text
 
 
+REMOTE = os.path.join("fedconvex", "remote")
+
+
+def interrupted(place, call):
+    """Call a function, with Ctrl-C at one of the places where Python hears it in our code; whether it came so far."""
+    left = [place]
+
+    def profile(frame, event, arg):
+        if event in ("call", "c_return") and REMOTE in frame.f_code.co_filename:
+            left[0] -= 1
+            if left[0] == 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    sys.setprofile(profile)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
+
+
+def in_time(call):
+    """Return what a function returns, called in another thread: it must not hang."""
+    found = []
+    thread = Thread(target=lambda: found.append(call()), daemon=True)
+    thread.start()
+    thread.join(60.0)
+    assert not thread.is_alive()
+    return found[0] if found else None
+
+
+def test_ctrl_c_anywhere_in_a_round_costs_no_site_its_place():
+    """Whatever was half done: later rounds have the answers of all sites, and the end is told to them."""
+    exchange = Exchange(HERE, KNOWN, sites=2, deadline=20.0)
+    served = [Serving(Echo(), exchange, k, wait=LONG) for k in range(2)]
+    joined(exchange, 0, 1)
+    t = place = 0
+
+    def round_():
+        return exchange(t, {k: {"a": np.full(3, float(t))} for k in range(2)})
+
+    while interrupted(place := place + 1, round_):
+        for _ in range(200):  # an answer to what was asked before may have to come first
+            t += 1
+            if (found := in_time(round_)).keys() == {0, 1}:
+                break
+            Event().wait(0.005)
+        assert [found[k]["a"][0] for k in range(2)] == [t, t], place
+    assert place > 100
+    in_time(exchange.close)
+    assert [one.end() for one in served] == [None, None]
+
+
+def test_ctrl_c_while_sites_are_told_the_end_ends_their_lines():
+    exchange = Exchange(HERE, KNOWN, sites=1, deadline=LONG)
+    lines(exchange, 1)
+    exchange._members[0].ask(b"", 10)  # it owes an answer
+
+    def stopped(end, done):
+        raise KeyboardInterrupt
+
+    exchange._board.carry = stopped
+    with pytest.raises(KeyboardInterrupt):
+        exchange.close()
+    assert not exchange._board._thread.is_alive()
+
+
+def test_requests_of_several_threads_are_answered_one_after_the_other():
+    with Exchange(HERE, KNOWN, sites=2, deadline=20.0) as exchange:
+        served = [Serving(Echo(), exchange, k) for k in range(2)]
+        joined(exchange, 0, 1)
+        found = []
+
+        def asking(number):
+            for t in range(20):
+                answers = exchange(t, {k: {"a": np.full(2, number)} for k in range(2)})
+                found.append([answers[k]["a"][0] == number for k in range(2)])
+
+        threads = [Thread(target=asking, args=(number,), daemon=True) for number in range(4)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join(60.0)
+            assert not one.is_alive()
+        assert found == [[True, True]] * 80
+    assert [one.end() for one in served] == [None, None]
+
+
+def test_closing_in_another_thread_ends_a_round():
+    """It does not wait until the deadline of a site that owes an answer has passed."""
+    exchange, told = Exchange(HERE, KNOWN, sites=1, deadline=LONG), []
+    (silent,), (member,) = lines(exchange, 1)
+
+    def waiting():
+        try:
+            exchange(0, {0: {"a": np.ones(1)}})
+        except ConnectionError as error:
+            told.append(str(error))
+
+    thread = Thread(target=waiting, daemon=True)
+    thread.start()
+    silent.receive(1 << 20, LONG)
+    closing = Thread(target=exchange.close, daemon=True)
+    closing.start()
+    thread.join(60.0)
+    assert "it was closed" in told[0]
+    answer_late = Thread(target=silent.send, args=(MESSAGE, b""), daemon=True)
+    answer_late.start()
+    closing.join(60.0)
+    assert not closing.is_alive()
+    assert member.ended.is_set()
+
+
+def test_answers_that_are_there_at_the_deadline_count():
+    """However long it takes to read them one after the other."""
+    with Exchange(HERE, KNOWN, sites=3, deadline=0.5) as exchange:
+        served = [Serving(Echo(), exchange, k) for k in range(3)]
+        joined(exchange, 0, 1, 2)
+        note = exchange._note
+
+        def slow(member, content):
+            until(lambda: exchange._events.qsize() == 2 or exchange._board.carry(0.0, lambda: False))
+            note(member, content)
+            exchange._note = note
+            Event().wait(0.6)
+
+        exchange._note = slow
+        assert exchange(0, {k: {"a": np.ones(1)} for k in range(3)}).keys() == {0, 1, 2}
+    assert [one.end() for one in served] == [None] * 3
+
+
 # ---------------------------------------------------------------- strangers
 
 

@@ -91,7 +91,7 @@ class Exchange:
         self._gone: set[int] = set()  # who was not there at the last deadline
         self._events: SimpleQueue[tuple[Member, bytes | None] | None] = SimpleQueue()
         self._board = Switchboard(self._events)
-        self._lock, self._open = Lock(), True
+        self._lock, self._calls, self._open = Lock(), Lock(), True
         try:
             self._door = Door("Exchange", where, credentials, self.K, self._come)
         except BaseException:
@@ -132,8 +132,13 @@ class Exchange:
 
         Nobody waits for sites that missed the last deadline, unless only such sites are asked.
         """
+        with self._calls:  # one after the other: answers are events for whoever waits
+            return self._answers(requests, most or {})
+
+    def _answers(self, requests: Mapping[int, dict[str, np.ndarray]], most: Mapping[int, int]) -> dict[int, Any]:
+        """Send requests, and return what came back before the deadline."""
         self._check_open()
-        self._most = most or {}
+        self._most = most
         end, answers = time.monotonic() + self.deadline, {}  # type: float, dict[int, Any]
         self._drain()
         missed = {k for k in requests if self._missed(k)}
@@ -155,7 +160,7 @@ class Exchange:
 
     def _check_open(self) -> None:
         """Raise a ConnectionError unless lines are carried."""
-        if not self._board.open:
+        if not (self._open and self._board.open):
             why = self._board.fault or "it was closed"
             text = f"Exchange: its connections must be open; they were ended: {why}"
             raise ConnectionError(f"{text}; start the run again from its checkpoint") from self._board.fault
@@ -177,7 +182,7 @@ class Exchange:
         """Take what comes next: an answer, a line that broke, or somebody new; False after the deadline."""
         if self._events.empty():
             self._board.carry(end, lambda: not self._events.empty())
-            self._check_open()
+        self._check_open()
         try:
             event = self._events.get_nowait()
         except Empty:
@@ -191,7 +196,7 @@ class Exchange:
                 if content is not None:
                     answers[k] = unpacked(content)
                     waited.discard(k)
-        return time.monotonic() < end
+        return time.monotonic() < end or not self._events.empty()  # what is there has come in time
 
     def _note(self, member: Member, content: bytes | None) -> None:
         """Note that a site has answered, or that its line broke."""
@@ -203,13 +208,17 @@ class Exchange:
                         del members[member.number]
 
     def _drain(self) -> None:
-        """Take note of what came since the last request."""
-        if any(member.asked is not None for member in self._members.copy().values()):
+        """Take note of what came since the last request, and of what was taken but not noted when Ctrl-C came."""
+        if owing := [member for member in self._members.copy().values() if member.asked is not None]:
             self._board.carry(0.0, lambda: False)
+            owing = [member for member in owing if self._board.is_idle(member)]
         with suppress(Empty):
             while True:
                 if (event := self._events.get_nowait()) is not None:
                     self._note(*event)
+        for member in owing:
+            if member.asked is not None:
+                self._note(member, None if member.ended.is_set() else b"")
 
     def _missed(self, k: int) -> bool:
         """Whether a site missed the last deadline, and has neither answered nor come back since."""
@@ -219,14 +228,19 @@ class Exchange:
     def close(self, error: BaseException | None = None) -> None:
         """End all connections: `serve` returns at the sites, or raises where the run has ended with an error."""
         self._open = False
-        self._door.close()
-        with self._lock:
-            members = [*self._members.values(), *self._left.values()]
-            self._members, self._left = {}, {}
-        for member in members:
-            member.leave(*((ENDED,) if error is None else (FAILED, type(error).__name__.encode())))
-        self._board.carry(time.monotonic() + self.deadline, lambda: all(member.ended.is_set() for member in members))
-        self._board.close()
+        self._events.put(None)  # who waits in another thread is told
+        self._board.wake()
+        try:
+            self._door.close()
+            with self._lock:
+                members = [*self._members.values(), *self._left.values()]
+                self._members, self._left = {}, {}
+            for member in members:
+                member.leave(*((ENDED,) if error is None else (FAILED, type(error).__name__.encode())))
+            end = time.monotonic() + self.deadline
+            self._board.carry(end, lambda: all(member.ended.is_set() for member in members))
+        finally:  # also where Ctrl-C ends the wait
+            self._board.close()
 
     def __enter__(self) -> Exchange:
         return self

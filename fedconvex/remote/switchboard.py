@@ -55,7 +55,11 @@ class Member:
     def ask(self, content: bytes, most: int) -> None:
         """Send a request; the answer, of at most so many bytes, is an event."""
         self.asked = content
-        self.board.order(self, (MESSAGE, content, most))
+        try:
+            self.board.order(self, (MESSAGE, content, most))
+        except BaseException:  # Ctrl-C: whether it is asked is not known
+            self.board.end(self)
+            raise
 
     def leave(self, kind: int, why: bytes = b"") -> None:
         """Tell the site, once it owes no answer, that there will be no more, and why."""
@@ -133,7 +137,8 @@ class Switchboard:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._bell, EVENT_READ)
         self._lines, self._selecting = RLock(), Lock()  # one thread changes lines, and one selects, at a time
-        self._carried, self._carrying = -_PAUSE, False  # when somebody waited last, and whether somebody does
+        self._carried = -_PAUSE  # when somebody waited last
+        self._carriers: set[object] = set()  # a token of everybody who waits
         self._closing = Event()
         self._thread = Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -169,27 +174,37 @@ class Switchboard:
 
         Once at least: what is there already is taken though the moment has passed.
         """
-        self._carrying = True
-        try:
-            if not self._selecting.acquire(blocking=False):
+        token = object()
+        try:  # Ctrl-C comes between any two calls: with statements give locks back all the same
+            self._carriers.add(token)
+            if self._selecting.locked():
                 self.wake()
-                self._selecting.acquire()
-            try:
+            with self._selecting:
                 left = 1.0
                 while self.open and not done() and left > 0.0:
                     left = end - time.monotonic()
                     self._turn(max(left, 0.0))
-            except Exception as error:
-                self._fail(error)
-            finally:
-                self._selecting.release()
+        except Exception as error:
+            self._fail(error)
         finally:
-            self._carried, self._carrying = time.monotonic(), False
+            self._carriers.discard(token)
+            self._carried = time.monotonic()
 
     def wake(self) -> None:
         """Let who selects look anew."""
         with suppress(OSError):  # it is closed, or was woken often
             self._ring.send(b"\0")
+
+    def end(self, member: Member) -> None:
+        """End the line of a member."""
+        with self._lines:
+            self._end(member)
+        self.wake()
+
+    def is_idle(self, member: Member) -> bool:
+        """Whether a member has nothing to do: what it was asked is answered, or will not be."""
+        with self._lines:
+            return member.ended.is_set() or not (member.wanted or member.orders)
 
     def close(self) -> None:
         """End all lines."""
@@ -200,11 +215,11 @@ class Switchboard:
         fault: BaseException | None = RuntimeError("its thread has ended")
         try:
             while self.open:
-                if self._carrying or time.monotonic() < self._carried + _PAUSE:
+                if self._carriers or time.monotonic() < self._carried + _PAUSE:
                     self._closing.wait(_PAUSE)
                     continue
                 with self._selecting:
-                    if self.open and not self._carrying:
+                    if self.open and not self._carriers:
                         self._turn(None)
             fault = None
         except Exception as error:
@@ -270,6 +285,9 @@ class Switchboard:
         except Exception:
             logging.getLogger("fedconvex").exception("the line to site %d is ended", member.number)
             self._end(member)
+        except BaseException:  # Ctrl-C: its work is given up wherever it was
+            self._end(member)
+            raise
 
     def _advance(self, member: Member) -> None:
         member.wanted = next(member.work)
