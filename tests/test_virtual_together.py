@@ -209,3 +209,27 @@ def test_allowances_of_all_clients_are_counted():
     both = Block(at, prior, np.zeros((2, 2)), np.ones((2, 2)), 0.0)
     norm, value = gradient_bound(offs, [(block, 0.0), (both, none)])  # those of the c_k have their own client's
     assert norm == pytest.approx(np.sqrt(50.0), rel=1e-12) and value == pytest.approx(3.0, rel=1e-12)
+
+
+def test_a_part_of_the_gradient_that_fails_is_missing_alone(monkeypatch):
+    """The others answer what they do where nothing fails."""
+    fed = logistic_federation(n_clients=3, seed=2).federation
+    problem, method, clients = GaussianPosteriorProblem(fed, Logistic()), VIRTUAL(), np.arange(3)[None]
+    message = method.broadcast(method.init(problem, np.zeros((1, fed.d))))
+
+    def answers():
+        memory = method.memory(problem, 1)
+        return method.local(problem, message, clients, memory, Draws(0, np.zeros(1, dtype=np.int64), 1))
+
+    (whole, kept), parts = answers(), problem.gradient_parts
+
+    def fails(q, k):
+        if 1 in np.ravel(k):
+            raise np.linalg.LinAlgError("of client 1")
+        return parts(q, k)
+
+    monkeypatch.setattr(problem, "gradient_parts", fails)
+    reply, memory = answers()
+    for a, b in (*zip(reply, whole, strict=True), (memory.precision, kept.precision), (memory.shift, kept.shift)):
+        np.testing.assert_array_equal(a[0, [0, 2]], b[0, [0, 2]])
+    assert all(np.isnan(v[0, 1]).all() for v in reply) and not memory.precision[0, 1].any()

@@ -271,12 +271,11 @@ class VIRTUAL(CheckedFields):
             mine = draws._replace(trajectory=draws.trajectory[i : i + 1])
             changes = self._changes(problem, clients[i], s, memory, (rows[i, 0], columns[i]), mine)
             there = [j for j, change in enumerate(changes) if change is not None]  # not what has diverged: that is NaN
-            if asks and there:
-                try:
-                    parts = problem.gradient_parts(natural(*s), clients[i, there])
-                    reply.slope[i, there], reply.curvature[i, there] = parts
-                except (np.linalg.LinAlgError, ValueError):
-                    continue
+            if asks:
+                parts = self._parts(problem, s, clients[i, there])
+                there = [j for j, part in zip(there, parts, strict=True) if part is not None]
+                for j, part in zip(there, filter(None, parts), strict=True):
+                    reply.slope[i, j], reply.curvature[i, j] = part
             for j in there:
                 change = changes[j]
                 assert change is not None
@@ -285,6 +284,14 @@ class VIRTUAL(CheckedFields):
                 memory.precision[at] += reply.precision[i, j]
                 memory.shift[at] += reply.shift[i, j]
         return reply, memory  # 7
+
+    def _parts(self, problem: Any, s: Any, clients: np.ndarray) -> list[tuple[np.ndarray, np.ndarray] | None]:
+        """Return every client's part of the gradient, None of what diverged."""
+        try:
+            return list(zip(*problem.gradient_parts(natural(*s), clients), strict=True)) if clients.size else []
+        except (np.linalg.LinAlgError, ValueError):  # of one of them, which is found by asking for each alone
+            each = (clients[j : j + 1] for j in range(clients.size))
+            return [None] if clients.size == 1 else [self._parts(problem, s, one)[0] for one in each]
 
     def _batches(self, problem: Any, k: int, draws: Draws) -> Iterator[Rows]:
         """Yield the rows of client k's natural gradient steps, drawn ones weighted so that sums are unbiased."""
