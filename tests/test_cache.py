@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Flags
 
 import fedconvex
@@ -369,3 +370,12 @@ def test_flags_are_equal_as_numba_has_it():
         for one in (plain, fast):
             assert one != other and (one.values() == other.values()) is (one == other)
     assert plain != fast and plain != "flags"
+
+
+def test_numba_without_builders_of_passes_optimises_by_itself(monkeypatch):
+    """Numba 0.61 has LLVM's former managers of passes, whatever llvmlite offers."""
+    library, asked = object.__new__(cache._Rolled), []
+    library._codegen = object()
+    monkeypatch.setattr(JITCodeLibrary, "_optimize_final_module", lambda self: asked.append(id(self)))
+    library._optimize_final_module()
+    assert asked == [id(library)]

@@ -332,10 +332,10 @@ class _Rolled(JITCodeLibrary):
     vectorised = True
 
     def _optimize_final_module(self) -> None:
-        if not hasattr(llvm, "create_pipeline_tuning_options"):  # Numba 0.61: LLVM's former managers of passes
+        codegen = self._codegen
+        if not hasattr(codegen, "_pass_builder"):  # Numba 0.61: LLVM's former managers of passes
             super()._optimize_final_module()
             return
-        codegen = self._codegen
         passes, cheap = codegen._module_pass_manager(loop_vectorize=False, slp_vectorize=False, opt=0, cost="cheap")
         passes.run(self._final_module, cheap)
         options = llvm.create_pipeline_tuning_options(speed_level=int(config.OPT))
