@@ -113,6 +113,19 @@ def test_blocks_are_of_single_precision_where_l2_is_above_its_rounding(l2, preci
     )
 
 
+@pytest.mark.parametrize("unit", [1e-24, 1e-20, 1.0, 1e20, 1e30])
+def test_searches_do_not_depend_on_the_unit_of_features(unit):
+    """Squares of other units are beyond single precision: no factor was found, and Newton's method had to do it all."""
+    problem = problem_of(4, n=400, d=40)
+    fed = problem.federation
+    scaled = Problem(Federation(unit * fed.X, fed.y, fed.ptr), problem.loss, l2=problem.l2 * unit**2)
+    evaluations = quasi_newton.approach(problem, None, 1e-6)[1]
+    w, found = quasi_newton.approach(scaled, None, 1e-6)
+    assert 5 < evaluations and abs(found - evaluations) <= 2
+    F, g = scaled.value_gradient(w)
+    assert g @ g <= 2.0 * scaled.l2 * 1e-6 * (1.0 + F)
+
+
 @pytest.mark.parametrize("alike", [False, True])
 def test_triangles_of_two_classes_share_an_array(alike):
     """Of five classes, each alone or two of a kind, factors solve their own blocks, and three arrays are kept."""

@@ -28,6 +28,7 @@ PAIRS = 20  # of steps and changes of the gradient
 MOST = 500  # steps of a search
 FEW = 100  # of one that knows no curvature: if it has not ended by then, systems with the Hessian are cheaper
 SHARE = 0.8  # of the curvature that the rows of H_0 have
+_RANGE = 1e-25, 1e30  # of traces in single precision, whose numbers range from 1e-38 to 3e38
 SINGLE = 8.0 * float(np.finfo(np.float32).eps)  # of the largest possible trace of H_0, from which l2 on it is enough
 
 
@@ -82,9 +83,10 @@ class _Blocks(NamedTuple):
 
 
 def _precision(problem: Objective) -> Any:
-    """Return single precision where l2 is above what it rounds in any H_0, else double."""
+    """Return single precision where l2 is above what it rounds in any H_0, and both within its range, else double."""
     trace = problem.traits.smoothness * float(np.sum(problem.federation.column_sizes**2))
-    return np.float32 if np.min(problem.ridge) >= SINGLE * trace else np.float64
+    enough = np.min(problem.ridge) >= SINGLE * trace and _RANGE[0] <= trace
+    return np.float32 if enough and trace + np.max(problem.ridge) <= _RANGE[1] else np.float64
 
 
 def _room(factors: list[Any], d: int, precision: Any) -> tuple[np.ndarray, bool]:
