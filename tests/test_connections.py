@@ -12,6 +12,7 @@ import ssl
 import struct
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from threading import Event, Thread
@@ -810,6 +811,21 @@ def test_an_answer_that_came_after_the_deadline_counts_at_the_next_request():
         assert not exchange._missed(0)
 
 
+def test_a_late_answer_to_the_same_question_is_taken_once_it_is_there():
+    """Its site is not asked to do its work again, though the answer came between two requests."""
+    with Exchange(HERE, KNOWN, sites=1, deadline=0.2) as exchange:
+        (late,), (member,) = lines(exchange, 1)
+        assert exchange(0, {0: {"a": np.ones(1)}}) == {}
+        answer(late)
+        until(lambda: not exchange._events.empty() or exchange._board.carry(0.0, lambda: False))
+        assert exchange(0, {0: {"a": np.ones(1)}}).keys() == {0}
+        assert member.asked is None
+        assert exchange(0, {0: {"a": np.ones(1)}}) == {}  # asked anew: one answer is none to a second request
+        answer(late)
+        until(lambda: not exchange._events.empty() or exchange._board.carry(0.0, lambda: False))
+        assert exchange(0, {0: {"a": np.zeros(1)}}) == {}
+
+
 def test_hundreds_of_lines_that_close_in_every_way_cost_nobody_else_anything(caplog):
     """Closed before, while and after they are asked, told to leave, cut, replaced, with half a frame or a wrong one."""
     rng = np.random.default_rng(0)
@@ -964,6 +980,42 @@ def test_closing_in_another_thread_ends_a_round():
     closing.join(60.0)
     assert not closing.is_alive()
     assert member.ended.is_set()
+
+
+@pytest.mark.parametrize("place", ["select", "note"])
+def test_a_handler_of_signals_may_close_an_exchange(place):
+    """In the midst of a round, in the same thread: nothing waits for what it itself holds up."""
+    with Exchange(HERE, KNOWN, sites=2, deadline=1.0) as exchange:
+        (first, second), members = lines(exchange, 2)
+        if place == "note":
+            Thread(target=answer, args=(first,), daemon=True).start()
+        inner, name = (exchange._board._selector, "select") if place == "select" else (exchange, "_note")
+        plain, closed = getattr(inner, name), []
+
+        def handled(*how):
+            if threading.current_thread() is thread and not closed:
+                closed.append(time.monotonic())
+                with exchange._lock:  # as `_note` does
+                    exchange.close()
+                closed.append(time.monotonic())
+            return plain(*how)
+
+        def asking():
+            with pytest.raises(ConnectionError, match="it was closed"):
+                exchange(0, {k: {"a": np.ones(1)} for k in range(2)})
+            closed.append("said")
+
+        thread = Thread(target=asking, daemon=True)
+        setattr(inner, name, handled)
+        thread.start()
+        thread.join(20.0)
+        assert closed[2:] == ["said"]
+        assert closed[1] - closed[0] < 5.0
+        assert all(member.ended.is_set() for member in members)
+        exchange._board._thread.join(LONG)
+        assert not exchange._board._thread.is_alive()
+        first.close()
+        second.close()
 
 
 def test_answers_that_are_there_at_the_deadline_count():

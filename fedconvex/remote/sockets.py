@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from threading import Lock
+from threading import Lock, RLock
 from typing import Any
 
 import numpy as np
@@ -91,7 +91,7 @@ class Exchange:
         self._gone: set[int] = set()  # who was not there at the last deadline
         self._events: SimpleQueue[tuple[Member, bytes | None] | None] = SimpleQueue()
         self._board = Switchboard(self._events)
-        self._lock, self._calls, self._open = Lock(), Lock(), True
+        self._lock, self._calls, self._open = RLock(), Lock(), True  # a handler of signals may close it at any time
         try:
             self._door = Door("Exchange", where, credentials, self.K, self._come)
         except BaseException:
@@ -140,10 +140,12 @@ class Exchange:
         self._check_open()
         self._most = most
         end, answers = time.monotonic() + self.deadline, {}  # type: float, dict[int, Any]
-        self._drain()
-        missed = {k for k in requests if self._missed(k)}
-        waited = set(requests) if len(missed) == len(requests) else requests.keys() - missed
         contents: dict[int, bytes] = {}
+        for k, (question, content) in self._drain().items():
+            if k in requests and question == contents.setdefault(k, packed(requests[k])):
+                answers[k] = unpacked(content)  # it was asked this before, and late
+        missed = {k for k in requests if self._missed(k)}
+        waited = (set(requests) if len(missed) == len(requests) else requests.keys() - missed) - answers.keys()
         asked: dict[int, Member] = {}  # who owes one of these answers
         known = -1
         while len(answers) < len(requests):
@@ -207,18 +209,26 @@ class Exchange:
                     if members.get(member.number) is member:
                         del members[member.number]
 
-    def _drain(self) -> None:
-        """Take note of what came since the last request, and of what was taken but not noted when Ctrl-C came."""
+    def _drain(self) -> dict[int, tuple[bytes, bytes]]:
+        """Take note of what came since the last request, and of what was taken but not noted when Ctrl-C came.
+
+        Returns questions and answers by site.
+        """
+        late: dict[int, tuple[bytes, bytes]] = {}
         if owing := [member for member in self._members.copy().values() if member.asked is not None]:
             self._board.carry(0.0, lambda: False)
             owing = [member for member in owing if self._board.is_idle(member)]
         with suppress(Empty):
             while True:
                 if (event := self._events.get_nowait()) is not None:
-                    self._note(*event)
+                    member, content = event
+                    if content is not None and member.asked is not None:
+                        late[member.number] = member.asked, content
+                    self._note(member, content)
         for member in owing:
             if member.asked is not None:
                 self._note(member, None if member.ended.is_set() else b"")
+        return late
 
     def _missed(self, k: int) -> bool:
         """Whether a site missed the last deadline, and has neither answered nor come back since."""

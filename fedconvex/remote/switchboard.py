@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from queue import SimpleQueue
 from selectors import EVENT_READ, EVENT_WRITE
-from threading import Event, Lock, RLock, Thread
+from threading import Event, Lock, RLock, Thread, get_ident
 from typing import Any
 
 from fedconvex.remote.authenticated_lines import MESSAGE, Line, Oversized
@@ -139,6 +139,7 @@ class Switchboard:
         self._lines, self._selecting = RLock(), Lock()  # one thread changes lines, and one selects, at a time
         self._carried = -_PAUSE  # when somebody waited last
         self._carriers: set[object] = set()  # a token of everybody who waits
+        self._holder: int | None = None  # the thread of who does it
         self._closing = Event()
         self._thread = Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -172,18 +173,25 @@ class Switchboard:
     def carry(self, end: float, done: Callable[[], bool]) -> None:
         """Carry all lines in this thread until something is done, the board is closed, or a moment has come.
 
-        Once at least: what is there already is taken though the moment has passed.
+        Once at least: what is there already is taken though the moment has passed. A handler of signals that calls it
+        while its thread carries lines returns at once: they are carried on when it is done.
         """
+        if self._holder == get_ident():
+            return
         token = object()
         try:  # Ctrl-C comes between any two calls: with statements give locks back all the same
             self._carriers.add(token)
             if self._selecting.locked():
                 self.wake()
             with self._selecting:
-                left = 1.0
-                while self.open and not done() and left > 0.0:
-                    left = end - time.monotonic()
-                    self._turn(max(left, 0.0))
+                self._holder = get_ident()
+                try:
+                    left = 1.0
+                    while self.open and not done() and left > 0.0:
+                        left = end - time.monotonic()
+                        self._turn(max(left, 0.0))
+                finally:
+                    self._holder = None
         except Exception as error:
             self._fail(error)
         finally:
@@ -209,7 +217,8 @@ class Switchboard:
     def close(self) -> None:
         """End all lines."""
         self._shut(None)
-        self._thread.join(_STUCK)
+        if self._holder != get_ident():  # else it ends once this thread is out of `carry`
+            self._thread.join(_STUCK)
 
     def _run(self) -> None:
         fault: BaseException | None = RuntimeError("its thread has ended")
