@@ -16,6 +16,7 @@ from fedconvex.solvers.minimax import envelopes
 from fedconvex.solvers.minimax.agnostic import measure_minimax, measure_softmax, solve_minimax, solve_softmax
 from fedconvex.solvers.minimax.updates import UpdatedFactor, updated
 from fedconvex.solvers.objective import Objective
+from fedconvex.solvers.smooth.newton import polish
 
 
 def make(seed, n, d, p, loss, l2, *, sparse=False, spread=1.0):
@@ -517,3 +518,19 @@ def test_the_envelope_of_values_that_differ_by_rounding_does_not_overflow():
     size = np.abs(found.curvature).max()
     assert np.linalg.eigvalsh(found.curvature)[0] >= -1e-9 * size
     assert np.abs(found.curvature @ away).max() <= 1e-3 * size * np.abs(away).max()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_steps_that_rounding_hides_from_the_decrement_still_shorten_the_gradient(seed):
+    """Classes of features up to 1e9: what is off along one of these counts in ‖grad F‖^2/(2 l2), and nowhere else."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(45, 5)) * np.array([1e7, 1.0, 1e2, 1e9, 10.0])
+    y = rng.integers(0, 3, 45).astype(float)
+    problem = Problem(Federation.from_arrays(X, y, np.zeros(45)), Softmax(3), 1e-3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a gap above 1e-11
+        best = problem.solve()
+    assert best.gap < 1e-5
+    for off in (3e-21, 3e-20):
+        found = polish(problem, best.w.ravel() + off * np.array([-1.0, 0.0, 0.0, 1.0, 0.0] + 10 * [0.0]))
+        assert found.gap <= 2.0 * best.gap and found.lower <= best.value and best.lower <= found.value

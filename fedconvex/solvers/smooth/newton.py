@@ -20,6 +20,7 @@ from fedconvex.solvers.objective import Objective
 from fedconvex.solvers.solution import Solution
 
 MAX_ITERATIONS = 500
+_SHORT = 1e-4  # of the square of a gradient, that is little
 _LITTLE = 0.1  # of the rounding of F, beside which a gap does not count
 
 
@@ -68,8 +69,7 @@ def newton(
         if known.gap <= tol * (1.0 + abs(F - known.gap)):  # a good start: no Hessian is formed
             return _solution(problem, w, F, known, False, before + 1, start)
     F, g, H = problem.value_gradient_hessian(w)
-    steep = problem.steep_along_free
-    unit = 1.0  # of labels
+    steep, unit = problem.steep_along_free, 1.0  # of labels
     if problem.traits.quadratic:
         unit = min(1.0, problem.value_gradient(np.zeros(w.size))[0] if w.any() else F)
     factor, fresh, evaluations, idle = Factor(problem, w, steep(H), careful), True, before + 1, 0
@@ -78,9 +78,8 @@ def newton(
         step = factor.solve(g)
         slope = float(g @ step)  # squared Newton decrement
         if tol is not None:
-            gap = certified_gap(
-                problem, w, F, g, factor, fresh and problem.strong_convexity == 0.0, math.inf
-            ).gap_within
+            new = fresh and problem.strong_convexity == 0.0
+            gap = certified_gap(problem, w, F, g, factor, new, math.inf).gap_within
             if math.isfinite(gap) and gap <= tol * (1.0 + abs(F - gap)):
                 break
         if not slope > 1e-28 * (unit + abs(F)):
@@ -108,11 +107,41 @@ def newton(
         factor = Factor(problem, w, H, careful)
     goal = 1e-11 * (unit + abs(F)) if tol is None else tol * (1.0 + abs(F))
     known = certified_gap(problem, w, F, g, factor, True, 0.0 if tol is None and problem.traits.quadratic else goal)
+    w, F, g, known, tried = _shorter(problem, w, F, g, factor, known, goal)
+    evaluations += tried
     if known.gap > goal and not careful and _bends_slowly(problem):
-        return newton(problem, w, tol, start, True, evaluations)
+        return _carefully(problem, w, F, known, tol, evaluations, start)
     if known.gap > goal and (not _bends_slowly(problem) or _stands_still(problem, g)):
         return _damped(problem, w, goal, evaluations, start)
     return _solution(problem, w, F, known, problem.strong_convexity > 0.0 or factor.definite, evaluations, start)
+
+
+def _carefully(
+    problem: Objective, w: np.ndarray, F: float, known: Certificate, tol: float | None, before: int, start: float
+) -> Solution:
+    """Go on with orthogonal factors, and return the better of where that leads and where it began."""
+    again = newton(problem, w, tol, start, True, before)
+    if not problem.strong_convexity > 0.0:
+        return again
+    here = _solution(problem, w, F, known, True, again.iterations, start)
+    return again if again.gap <= here.gap else here
+
+
+def _shorter(
+    problem: Objective, w: np.ndarray, F: float, g: np.ndarray, factor: Factor, known: Certificate, goal: float
+) -> tuple[np.ndarray, float, np.ndarray, Certificate, int]:
+    """Return a point that misses the goal, or where a step leads that leaves little of its gradient; and evaluations.
+
+    By the gradient's length strong convexity certifies. Rounding along directions that are almost flat may hide it from
+    the decrement, by which Newton's method judges.
+    """
+    if not (known.gap > goal and problem.strong_convexity > 0.0):
+        return w, F, g, known, 0
+    new = w - factor.solve(g)
+    F_new, g_new = problem.value_gradient(new)
+    if F_new <= F + problem.rounding(w, F) and float(g_new @ g_new) < _SHORT * float(g @ g):
+        return new, F_new, g_new, certified_gap(problem, new, F_new, g_new, factor, True, goal), 1
+    return w, F, g, known, 1
 
 
 def _damped(problem: Objective, w: np.ndarray, goal: float, before: int, start: float) -> Solution:
