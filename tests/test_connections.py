@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import shutil
+import signal
 import socket
 import ssl
 import struct
@@ -24,7 +25,7 @@ from campaigns.sites import Site, replayed
 
 from fedconvex import FedAvg, Federation, FedSGD, Logistic, Problem, run
 from fedconvex.methods import SCAFFOLD
-from fedconvex.remote import TLS, Exchange, Plain, Roster, SiteWarning, in_process, serve, wire
+from fedconvex.remote import TLS, Exchange, Plain, Roster, SiteWarning, authenticated_lines, in_process, serve, wire
 from fedconvex.remote import Site as LimitedSite
 from fedconvex.remote.authenticated_lines import ENDED, FAILED, HELLO, MESSAGE, REPLACED, Keys, Line, Oversized
 from fedconvex.remote.listener import Door
@@ -1300,3 +1301,33 @@ def test_a_frame_that_is_dropped_is_authenticated():
         right.receive(4 << 20, kept=99)
     left.close()
     right.close()
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals to threads of POSIX systems")
+def test_a_signal_that_does_not_wake_who_waits_is_seen(monkeypatch):
+    """It came just before the system was asked to wait, or to another thread: a site went on waiting for its server."""
+
+    class Heard(Exception):
+        """Raised by the handler."""
+
+    def hear(number, frame):
+        raise Heard
+
+    monkeypatch.setattr(authenticated_lines, "_AWAKE", 0.05)
+    here, there = socket.socketpair()
+    before = signal.signal(signal.SIGUSR1, hear)
+    waker = threading.Timer(0.2, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGUSR1))
+    rescue = threading.Timer(5.0, there.close)  # would end the wait
+    begin = time.monotonic()
+    try:
+        with Line(here) as line:
+            waker.start(), rescue.start()
+            with pytest.raises(Heard):
+                line.receive(100)
+            assert time.monotonic() - begin < 4.0
+            threading.Timer(0.2, Line(there).send, (MESSAGE, b"late")).start()
+            assert line.receive(100) == (MESSAGE, b"late")
+    finally:
+        rescue.cancel()
+        signal.signal(signal.SIGUSR1, before)
+        there.close()

@@ -21,6 +21,7 @@ from typing import NamedTuple
 HELLO, MESSAGE, ENDED, FAILED, REPLACED, TAKEN = range(6)  # kinds; the last four end a connection, and say why
 _CHUNK = 1 << 20  # bytes that are asked for at once: nothing is set aside for a length that is only claimed
 _CODE = 32  # bytes of a code
+_AWAKE = 1.0  # seconds: a signal that came just before the system was asked to wait is only seen between two waits
 _ROOM = 1 << 16  # bytes that are asked for at least: a short frame comes at once
 _HEAD, _COUNT = struct.Struct(">BQ"), struct.Struct(">Q")
 _ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}  # a peer that is gone is noticed in two minutes
@@ -113,8 +114,12 @@ class Line:
         """
         end = None if seconds is None else time.monotonic() + seconds
         while (found := self.take(most, kept)) is None:
-            self._wait_until(end)
-            self.fill()
+            self._wait_until(time.monotonic() + _AWAKE if end is None else end)
+            try:
+                self.fill()
+            except TimeoutError:
+                if end is not None:
+                    raise
         return found
 
     def take(self, most: int, kept: int | None = None) -> tuple[int, bytes] | None:
